@@ -29,7 +29,8 @@ use crate::session_panel::pulsar;
 use crate::state::{NoticeKind, TargetState, Tour};
 use crate::theme::{self, Colours};
 use crate::timeline::SampleSearch;
-use crate::worker::target::{Order, SampleSink, Target};
+use crate::worker::run_output::SampleSink;
+use crate::worker::target::{Order, Target};
 
 impl App {
     /// Executes a command. A command that is not possible now has no effect; menus and buttons show

@@ -9,6 +9,7 @@ use gilk_engine::cfg::BlockIndex;
 use gilk_engine::code::FunctionId;
 use gilk_samples::cache_numbers::CacheNumbers;
 use gilk_samples::index::Index;
+use gilk_samples::kept_stacks::KeptStacks;
 use gilk_samples::metadata::Metadata;
 use ilk_driver::client::{AggregateSummary, Summary};
 
@@ -273,22 +274,11 @@ impl App {
                 }
             }
             TargetNews::Started(described) => self.started(described),
-            TargetNews::Loaded(metadata) => {
-                let is_alone = !self.is_in_pair(number);
-                self.library_loaded(&metadata, is_alone);
-            }
+            TargetNews::Loaded(metadata) => self.described_further(*metadata),
             TargetNews::NotRead(error) => self.state.notify(NoticeKind::Bad, error.to_string()),
             TargetNews::Recorded(metadata, index) => self.recorded(*metadata, index),
-            TargetNews::Aggregates(totals) => {
-                if let Some(record) = self.running() {
-                    record.add_up(totals);
-                }
-            }
-            TargetNews::Stacks(stacks) => {
-                if let Some(record) = self.running() {
-                    record.named.stacks.add(stacks);
-                }
-            }
+            TargetNews::Aggregates(totals) => self.added_up(totals),
+            TargetNews::Stacks(stacks) => self.stacks_kept(stacks),
             TargetNews::Begun(clock, reading) => self.member_started(number, clock, reading),
             TargetNews::Process(process) => self.state.machines.process = Some(*process),
             TargetNews::Ended(summary) if self.is_in_pair(number) => {
@@ -381,6 +371,20 @@ impl App {
     fn running(&mut self) -> Option<&mut Record> {
         let record = self.state.timeline.record.as_mut();
         record.filter(|record| record.now.is_some() && self.state.run.active.is_some())
+    }
+
+    /// Shows the totals of the running session up to now.
+    pub(crate) fn added_up(&mut self, totals: Vec<AggregateSummary>) {
+        if let Some(record) = self.running() {
+            record.add_up(totals);
+        }
+    }
+
+    /// Keeps stacks that the running session has numbered.
+    pub(crate) fn stacks_kept(&mut self, stacks: KeptStacks) {
+        if let Some(record) = self.running() {
+            record.named.stacks.add(stacks);
+        }
     }
 
     /// Shows all samples of the running session up to now.

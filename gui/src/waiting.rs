@@ -21,6 +21,13 @@ impl State {
         process(self.catalogue.as_deref(), &self.machines)
     }
 
+    /// Returns whether the functions that are shown are those of a process.
+    #[must_use]
+    pub fn shows_process(&self) -> bool {
+        let catalogue = self.catalogue.as_ref();
+        catalogue.is_some_and(|catalogue| catalogue.image().origin() == Origin::Object)
+    }
+
     /// Returns the library of a function, if the process has not loaded it.
     pub(crate) fn awaited<'f>(&self, function: &'f str) -> Option<&'f str> {
         awaited(self.shown_process(), &self.run, function)
@@ -72,9 +79,9 @@ pub(crate) fn show(ui: &mut Ui, state: &State) {
 }
 
 impl App {
-    /// Shows that the process of the running session has loaded a library, and has its instruments; `described` is the
-    /// recording with these.
-    pub(crate) fn library_loaded(&mut self, described: &Metadata, is_alone: bool) {
+    /// Shows what the recording of the running session has besides what it had at the start: libraries that the process has
+    /// loaded, other processes, and programs that they execute.
+    pub(crate) fn described_further(&mut self, described: Metadata) {
         let Some(active) = &mut self.state.run.active else {
             return;
         };
@@ -82,10 +89,8 @@ impl App {
         let functions = described.functions.iter();
         let awaited = functions.filter_map(|one| process?.awaited(&one.name));
         active.loaded.extend(awaited.map(str::to_owned));
-        if is_alone {
-            // The recording is read again at the end: it also has what is drawn of levels and threads there.
-            active.is_several = true;
-            self.state.timeline.describe(Arc::new(described.clone()));
-        }
+        // The recording is read again at the end: it also has what is drawn of levels and threads there.
+        active.is_several = true;
+        self.state.timeline.describe(Arc::new(described));
     }
 }

@@ -105,12 +105,14 @@ fn button_width(ui: &Ui, label: &str) -> f32 {
     text.size().x + 2.0 * ui.spacing().button_padding.x
 }
 
-/// Draws the questions about the whole kernel.
+/// Draws the questions about the whole kernel or process.
 fn questions(ui: &mut Ui, state: &State, title: &str, commands: &mut Vec<Command>) {
     ui.add_space(space::MEDIUM);
     widgets::caption(ui, title);
-    let about_kernel = |question: &Question| !question.is_about_function();
-    for question in Question::ALL.into_iter().filter(about_kernel) {
+    let of_process = state.shows_process();
+    let is_offered =
+        |question: &Question| question.fits(of_process) && !question.is_about_function();
+    for question in Question::ALL.into_iter().filter(is_offered) {
         let command = Command::Question(question);
         let possible = possible(state, &command);
         let width = ui.available_width().min(320.0);

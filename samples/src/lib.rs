@@ -90,6 +90,8 @@ pub mod joined;
 #[cfg(feature = "recording")]
 pub mod level;
 #[cfg(feature = "recording")]
+pub mod live_beside;
+#[cfg(feature = "recording")]
 pub mod metadata;
 #[cfg(feature = "recording")]
 pub mod output;

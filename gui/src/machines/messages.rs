@@ -62,7 +62,9 @@ impl App {
             TargetNews::Process(process) => self.state.machines.process = Some(*process),
             // Beside a process, the kernel describes the run of both.
             TargetNews::Started(described) if self.is_in_pair(number) => self.started(described),
-            TargetNews::Loaded(described) => self.library_loaded(&described, false),
+            TargetNews::Loaded(described) => self.described_further(*described),
+            TargetNews::Aggregates(totals) if self.is_in_pair(number) => self.added_up(totals),
+            TargetNews::Stacks(stacks) if self.is_in_pair(number) => self.stacks_kept(stacks),
             TargetNews::NotRead(error) => self.state.notify(NoticeKind::Bad, error.to_string()),
             // Additional machines have no runs of their own, and are not labs.
             TargetNews::Started(_)

@@ -1,7 +1,7 @@
 //! A process and the kernel beside it: one of the two is shown, and a session has a part for each.
 
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use crossbeam_channel::unbounded;
 use gilk_engine::VerifiedPlan;
@@ -16,8 +16,9 @@ use crate::app::App;
 use crate::purpose::Purpose;
 use crate::run::{Active, RunStatus, SharedStatus};
 use crate::state::{NoticeKind, State, TargetState};
-use crate::worker::pair_sink::{KernelSink, PairSeat, PairSide, ProcessSink};
-use crate::worker::target::{Order, SampleSink};
+use crate::worker::pair_sink::{KernelSink, LiveSides, PairSeat, PairSide, ProcessSink};
+use crate::worker::run_output::SampleSink;
+use crate::worker::target::Order;
 use crate::worker::{Message, machine_planner};
 use crate::{Error, widgets};
 
@@ -156,7 +157,8 @@ impl App {
         let recording = self.state.run.recording_path(&session.name);
         let parts = recording.with_extension("parts");
         let name = format!("process {pid}");
-        let (index, first_major) = (Shared::default(), Arc::new(OnceLock::new()));
+        let index = Shared::default();
+        let [of_kernel, of_process] = LiveSides::new();
         let (begun, kernel_begun) = unbounded();
         let stops = [StopFlag::new(), StopFlag::new()];
         let side = |number: u64, name: &str, file: &str| PairMember {
@@ -170,34 +172,40 @@ impl App {
             side(kernel.0, "kernel", "kernel.arrow"),
             side(process.0, &name, "process.arrow"),
         ];
-        let [of_kernel, of_process] = &stops;
+        let [stop_kernel, stop_process] = &stops;
         let seats = [
             PairSeat {
                 side: PairSide::Kernel {
                     pid,
                     library: Arc::clone(&self.state.library),
                 },
-                other: of_process.clone(),
+                other: stop_process.clone(),
             },
             PairSeat {
                 side: PairSide::Process {
                     begun: kernel_begun,
                     before: tsc(),
                 },
-                other: of_kernel.clone(),
+                other: stop_kernel.clone(),
             },
         ];
         let sinks = [
             SampleSink::Kernel(Box::new(KernelSink {
                 index: index.clone(),
                 info: kernel.1,
-                process: (name, Arc::clone(&process.2), session.clone(), process.1),
-                first_major: Arc::clone(&first_major),
+                process: (
+                    name.clone(),
+                    Arc::clone(&process.2),
+                    session.clone(),
+                    process.1,
+                ),
+                sides: of_kernel,
                 begun,
             })),
             SampleSink::Process(ProcessSink {
                 index: index.clone(),
-                first_major,
+                name,
+                sides: of_process,
             }),
         ];
         self.state.machines.together = None;

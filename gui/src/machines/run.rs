@@ -18,7 +18,8 @@ use crate::run::{Active, SharedStatus, free};
 use crate::state::{NoticeKind, TargetState};
 use crate::timeline::Record;
 use crate::worker::machine_lane::{Common, MachineLane};
-use crate::worker::target::{Order, SampleSink};
+use crate::worker::run_output::SampleSink;
+use crate::worker::target::Order;
 use crate::{Error, Result, widgets};
 
 /// Returns the folder for the recordings of a run that would be recorded to `wanted` on one

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use gilk_engine::layout::RuntimeLayout;
+use ilk_driver::process::{CachedWork, ProcessChoices};
 
-use super::session::{Inquiry, make};
+use super::session::{Inquiry, QuestionLayout, make};
 use super::{Made, Question};
 use crate::app::App;
 use crate::args::Source;
@@ -23,6 +24,12 @@ impl Question {
     pub fn hindrance(self, state: &State) -> Option<&'static str> {
         if state.run.active.is_some() {
             return Some("A session is running; stop it first.");
+        }
+        if !self.fits(state.shows_process()) {
+            return Some(match state.shows_process() {
+                true => "It is about a kernel, and the target is a process.",
+                false => "It is about a process; open one from the Target menu.",
+            });
         }
         if self.is_about_function() && state.graph.scene.is_none() {
             return Some("Open a function first.");
@@ -49,9 +56,10 @@ impl App {
             return;
         };
         self.state.question = None;
-        let layout = match &self.state.target {
-            TargetState::Ready(info) => info.layout.clone(),
-            _ => RuntimeLayout::supposed(crate::worker::SUPPOSED_ARENA),
+        let layout = match (self.state.shown_process(), &self.state.target) {
+            (Some(process), TargetState::Ready(_)) => QuestionLayout::Process(process.clone()),
+            (_, TargetState::Ready(info)) => QuestionLayout::Fixed(info.layout.clone()),
+            _ => QuestionLayout::Fixed(RuntimeLayout::supposed(crate::worker::SUPPOSED_ARENA)),
         };
         let scene = self.state.graph.scene.as_ref();
         let function = scene.map(|scene| (scene.function(), scene.name.clone()));
@@ -66,7 +74,7 @@ impl App {
                 question,
                 image: catalogue.image(),
                 library: &library,
-                layout: &layout,
+                layout,
                 function,
                 workload,
             });
@@ -95,12 +103,18 @@ impl App {
             }
         };
         let placed = made.session.placements.len();
-        self.replace_document(Document::of(made.session, Vec::new(), None));
+        let document = Document::of(made.session, Vec::new(), None);
+        self.replace_document(match self.state.is_in_cache() {
+            true => document.with_choices(ProcessChoices {
+                cached: CachedWork::Instruments,
+                ..ProcessChoices::default()
+            }),
+            false => document,
+        });
         let workload = self.state.document.session().workload.is_some();
-        let work = if workload {
-            ""
-        } else {
-            " Give the kernel work meanwhile."
+        let work = match workload || self.state.shows_process() {
+            true => "",
+            false => " Give the kernel work meanwhile.",
         };
         let mut words = format!(
             "{} placed for \u{201c}{}\u{201d} Run the session with F5.{work}",
@@ -122,16 +136,22 @@ impl App {
         let state = &mut self.state;
         let (pane, column) = match question {
             Question::SlowCalls | Question::Locks => (Pane::Statistics, Column::Max),
-            Question::FrequentCalls => (Pane::Statistics, Column::Count),
-            Question::TimeInside => (Pane::Statistics, Column::Sum),
-            Question::Callers | Question::Branches => (Pane::Timeline, Column::Count),
+            Question::FrequentCalls | Question::FrequentFunctions => {
+                (Pane::Statistics, Column::Count)
+            }
+            Question::TimeInside | Question::SlowFunctions | Question::Waits => {
+                (Pane::Statistics, Column::Sum)
+            }
+            Question::Callers | Question::Branches | Question::Allocations => {
+                (Pane::Timeline, Column::Count)
+            }
         };
         state.desk.show(pane);
         (state.statistics.column, state.statistics.ascending) = (column, false);
         state.statistics.filter.clear();
         state.timeline.stack_by(Stack::Function);
         state.timeline.view.change(|view| {
-            view.hide_empty = question != Question::Callers;
+            view.hide_empty = !matches!(question, Question::Callers | Question::Allocations);
             view.filter.clear();
             view.sort = match column {
                 Column::Count => LaneSort::Count,

@@ -5,13 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
 use gilk_engine::cfg::{BlockEnd, Cfg};
-use gilk_engine::code::FunctionId;
+use gilk_engine::code::{FunctionId, Origin};
 use gilk_engine::layout::RuntimeLayout;
 use gilk_engine::plan::plan_possible;
 use gilk_engine::session::{Placement, Workload};
 use gilk_engine::{HookType, Image, Session};
 use gilk_instruments::Library;
+use ilk_driver::process::ProcessLayouts;
 
+use super::of_process::{self, CALLERS, QuestionInstrument};
 use super::question::Question;
 
 /// Duration of a question's session in seconds.
@@ -31,11 +33,13 @@ const SLOW_PATHS: [&str; 9] = [
     "__down",
     "futex_wait",
 ];
-/// Name and source of the instrument that counts return addresses.
-const RETURN_ADDRESSES: (&str, &str) = (
-    "return-addresses",
-    "instrument return-addresses \"Counts from where the function is called.\" unit \"address\" count;\n\nentry { @callers = values(*(u64 *)reg(\"sp\"), 1024) }\n",
-);
+/// Counts return addresses.
+const RETURN_ADDRESSES: QuestionInstrument = QuestionInstrument {
+    name: "return-addresses",
+    source: Some(
+        "instrument return-addresses \"Counts from where the function is called.\" unit \"address\" count;\n\nentry { @callers = values(*(u64 *)reg(\"sp\"), 1024) }\n",
+    ),
+};
 
 /// The session of a question.
 #[derive(Clone, Debug, PartialEq)]
@@ -51,10 +55,27 @@ pub(super) struct Inquiry<'a> {
     pub(super) question: Question,
     pub(super) image: &'a Image,
     pub(super) library: &'a Library,
-    pub(super) layout: &'a RuntimeLayout,
+    pub(super) layout: QuestionLayout,
     /// The open function, by number and session name.
     pub(super) function: Option<(FunctionId, String)>,
     pub(super) workload: Option<Workload>,
+}
+
+/// The layout of the plan of a question's session.
+pub(super) enum QuestionLayout {
+    /// That of any session: the target's, or a supposed one.
+    Fixed(RuntimeLayout),
+    /// That of a process, which the session decides.
+    Process(ProcessLayouts),
+}
+
+impl QuestionLayout {
+    fn of(&self, session: &Session, library: &Library) -> ilk_driver::Result<RuntimeLayout> {
+        match self {
+            Self::Fixed(layout) => Ok(layout.clone()),
+            Self::Process(process) => process.layout(session, library),
+        }
+    }
 }
 
 /// Makes the session.
@@ -66,16 +87,19 @@ pub(super) fn make(inquiry: &Inquiry<'_>) -> Result<Made, String> {
     session.name = name(inquiry.question).to_owned();
     session.duration = DURATION;
     session.workload.clone_from(&inquiry.workload);
-    place(inquiry, &mut session)?;
+    let omitted = place(inquiry, &mut session)?;
     let mut watch = |_| ControlFlow::Continue(());
+    let words = |error: &dyn std::fmt::Display| error.to_string();
+    let layout = inquiry.layout.of(&session, inquiry.library);
+    let layout = layout.map_err(|error| words(&error))?;
     let possible = plan_possible(
         inquiry.image,
         &session,
         inquiry.library,
-        inquiry.layout,
+        &layout,
         &mut watch,
     );
-    let possible = possible.map_err(|error| error.to_string())?;
+    let possible = possible.map_err(|error| words(&error))?;
     let left_out = possible.left_out.first().map(|first| {
         let refused = session.placements.get(first.placement);
         let function = refused.map_or("", |placement| &*placement.function);
@@ -83,9 +107,17 @@ pub(super) fn make(inquiry: &Inquiry<'_>) -> Result<Made, String> {
         let example = format!("{function} (rule {}): {}", refusal.rule.name(), refusal.why);
         (possible.left_out.len(), example)
     });
+    let left_out = match (left_out, omitted) {
+        (Some((count, example)), Some((more, _))) => Some((count + more, example)),
+        (left_out, omitted) => left_out.or(omitted),
+    };
     if possible.session.placements.is_empty() {
+        let target = match inquiry.is_of_process() {
+            true => "process",
+            false => "kernel",
+        };
         return Err(left_out.map_or_else(
-            || "This kernel has no function for this question.".to_owned(),
+            || format!("This {target} has no function for this question."),
             |(_, example)| format!("Every place is refused, for example {example}."),
         ));
     }
@@ -100,14 +132,42 @@ const fn name(question: Question) -> &'static str {
         Question::SlowCalls => "slow-system-calls",
         Question::FrequentCalls => "frequent-system-calls",
         Question::Locks => "lock-waits",
+        Question::FrequentFunctions => "frequent-functions",
+        Question::SlowFunctions => "slow-functions",
+        Question::Waits => "waits",
+        Question::Allocations => "allocations",
         Question::Callers => "callers",
         Question::TimeInside => "time-inside",
         Question::Branches => "branches",
     }
 }
 
-fn place(inquiry: &Inquiry<'_>, session: &mut Session) -> Result<(), String> {
+impl Inquiry<'_> {
+    fn is_of_process(&self) -> bool {
+        self.image.origin() == Origin::Object
+    }
+}
+
+/// Places the instruments of a question. Returns the number of functions that are omitted, and an example of the reason, if
+/// there are some.
+fn place(inquiry: &Inquiry<'_>, session: &mut Session) -> Result<Option<(usize, String)>, String> {
     let image = inquiry.image;
+    if let Some(chosen) = of_process::chosen(inquiry.question, image) {
+        for (_, instrument) in &chosen.placed {
+            instrument.add_source(session);
+        }
+        let placements = chosen.placed.into_iter();
+        let placements = placements.map(|(function, instrument)| Placement {
+            function: function.into(),
+            block: 0,
+            hook: HookType::Pre,
+            instrument: instrument.name.into(),
+            launch: 0.0,
+            splash: DURATION,
+        });
+        session.placements.extend(placements);
+        return Ok(chosen.omitted);
+    }
     let mut put = |function: &str, block: u32, hook, instrument: &str| {
         let placement = Placement {
             function: function.into(),
@@ -139,11 +199,12 @@ fn place(inquiry: &Inquiry<'_>, session: &mut Session) -> Result<(), String> {
         }
         Question::Callers => {
             let (_, name) = open()?;
-            put(name, 0, HookType::Pre, RETURN_ADDRESSES.0);
-            let (instrument, source) = RETURN_ADDRESSES;
-            session
-                .sources
-                .insert(instrument.to_owned(), source.to_owned());
+            let instrument = match inquiry.is_of_process() {
+                true => CALLERS,
+                false => RETURN_ADDRESSES,
+            };
+            put(name, 0, HookType::Pre, instrument.name);
+            instrument.add_source(session);
         }
         Question::TimeInside => {
             let (function, name) = open()?;
@@ -168,8 +229,13 @@ fn place(inquiry: &Inquiry<'_>, session: &mut Session) -> Result<(), String> {
                 put(name, block.index.0, HookType::Untaken, "counter");
             }
         }
+        // Their functions were chosen above.
+        Question::FrequentFunctions
+        | Question::SlowFunctions
+        | Question::Waits
+        | Question::Allocations => {}
     }
-    Ok(())
+    Ok(None)
 }
 
 /// Returns the names of the functions of system calls. A name that several functions have does not
@@ -231,7 +297,7 @@ mod tests {
             question,
             image: &image,
             library: &Library::builtin().unwrap(),
-            layout: &RuntimeLayout::supposed(Addr(0xffff_ffff_c100_0000)),
+            layout: QuestionLayout::Fixed(RuntimeLayout::supposed(Addr(0xffff_ffff_c100_0000))),
             function: Some((id, function.to_owned())),
             workload: None,
         })
@@ -239,7 +305,7 @@ mod tests {
 
     #[test]
     fn every_question_has_a_session_that_can_be_planned() {
-        for question in Question::ALL {
+        for question in Question::ALL.into_iter().filter(|one| one.fits(false)) {
             let made = made(question, "kernel_clone");
             if question == Question::Locks {
                 // The image has functions of kernel/fork.c only.

@@ -134,7 +134,8 @@ pub enum TargetNews {
     Cancelled,
     /// A session has started; its samples go to the index in its order. Has the session's metadata.
     Started(Result<Box<Metadata>, Error>),
-    /// The process of a running session has loaded an object that has instruments: the metadata with those.
+    /// A running session has more instruments: of an object that its process has loaded, of another process, or of a program
+    /// that one executes. Has the metadata with those.
     Loaded(Box<Metadata>),
     /// A library could not be shown, or the process could not be read again; what was shown before is.
     NotRead(Error),

@@ -3,6 +3,7 @@
 //! | module | task of its thread |
 //! |---|---|
 //! | `target` | one per target: boots the lab, connects, loads symbols and text, runs sessions |
+//! | `run_output` | one per run: passes on its events |
 //! | `analyst` | analyses, disassembles and lays out a function |
 //! | `searcher` | filters the list of functions |
 //! | `planner` | plans and verifies the session after every change, the previews, the editor's text, and a counting run |
@@ -22,6 +23,7 @@ mod mail;
 pub(crate) mod pair_sink;
 pub(crate) mod path_completion;
 mod planner;
+pub(crate) mod run_output;
 mod runner;
 pub(crate) mod searcher;
 pub(crate) mod sources;

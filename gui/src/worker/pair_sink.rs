@@ -1,15 +1,16 @@
 //! A run in a process and its kernel: the kernel begins first, and one index has the samples of both.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
-use gilk_engine::{InstrumentId, Session, VerifiedPlan};
+use gilk_engine::{Session, VerifiedPlan};
 use gilk_instruments::Library;
 use gilk_samples::Batch;
 use gilk_samples::index::{Index, KEPT, Shared};
+use gilk_samples::live_beside::LiveBeside;
 use gilk_samples::metadata::{Clock, Metadata};
-use ilk_driver::client::{StopFlag, TargetInfo, metadata};
+use ilk_driver::client::{AggregateSummary, StopFlag, TargetInfo, metadata};
 use ilk_driver::process::check_same_clock;
 
 use crate::Result;
@@ -75,14 +76,56 @@ impl PairSeat {
     }
 }
 
+/// The descriptions and totals of both sides up to now, once the kernel has begun.
+#[derive(Clone, Debug)]
+pub(crate) struct LiveSides {
+    /// Number of the side that has this.
+    side: u32,
+    sides: Arc<Mutex<Option<LiveBeside>>>,
+}
+
+impl LiveSides {
+    const KERNEL: u32 = 0;
+    const PROCESS: u32 = 1;
+
+    /// Those of the kernel and of the process.
+    pub(crate) fn new() -> [Self; 2] {
+        let sides = Arc::new(Mutex::new(None));
+        [Self::KERNEL, Self::PROCESS].map(|side| Self {
+            side,
+            sides: Arc::clone(&sides),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<LiveBeside>> {
+        self.sides.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps the totals of this side, and sends those of both. Later ones are sent later.
+    pub(super) fn add_up(
+        &self,
+        aggregates: Vec<AggregateSummary>,
+        send: impl FnOnce(Vec<AggregateSummary>),
+    ) {
+        if let Some(sides) = &mut *self.lock() {
+            send(sides.add_up(self.side, aggregates));
+        }
+    }
+
+    /// Returns samples of this side as they are among those of both. Without a description, which the kernel's side reports,
+    /// there are no lanes.
+    fn batch(&self, batch: &Batch) -> Option<Batch> {
+        self.lock().as_ref()?.batch(self.side, batch)
+    }
+}
+
 /// The samples of the kernel, and the description of both sides.
 pub(crate) struct KernelSink {
     pub(crate) index: Shared,
     pub(crate) info: TargetInfo,
     /// The process: its name in labels, plan, session and description.
     pub(crate) process: (String, Arc<VerifiedPlan>, EditedSession, TargetInfo),
-    /// The number of the first function of the process.
-    pub(crate) first_major: Arc<OnceLock<u32>>,
+    pub(crate) sides: LiveSides,
     pub(crate) begun: Sender<Clock>,
 }
 
@@ -100,9 +143,13 @@ impl KernelSink {
             Ok(described) => empty.by_thread_and_level(described),
             Err(_) => empty,
         });
+        described
+    }
+
+    /// Has the process begin.
+    pub(super) fn release(&self, clock: Clock) {
         // A process that has given up waiting has reported why.
         let _given_up = self.begun.send(clock);
-        described
     }
 
     fn described(
@@ -111,60 +158,61 @@ impl KernelSink {
         session: &Session,
         clock: Clock,
     ) -> ilk_driver::Result<Metadata> {
-        let mut all = metadata(plan.plan(), session, &self.info, clock)?;
-        named(&mut all, "kernel");
-        let majors = all.functions.iter().map(|function| function.major);
-        let instruments = all.instruments.iter();
-        let instruments = instruments.filter_map(|one| InstrumentId::unpack(one.id));
-        let majors = majors.chain(instruments.map(|id| id.major));
-        let first_major = majors.max().map_or(0, |most| most + 1);
-        let placements = u32::try_from(session.placements.len()).unwrap_or(u32::MAX);
-
+        let kernel = metadata(plan.plan(), session, &self.info, clock)?;
         let (name, plan, edited, info) = &self.process;
         let mut edited = edited.clone();
         edited.show_kernel(false);
-        let mut process = metadata(plan.plan(), &edited.shown(), info, clock)?;
-        named(&mut process, name);
-        all.append(&process, first_major, placements);
-        let set = self.first_major.set(first_major);
-        debug_assert!(set.is_ok(), "the sides of a run are numbered once");
+        let process = metadata(plan.plan(), &edited.shown(), info, clock)?;
+        let failed = |source| ilk_driver::Error::Recording { source };
+        let mut sides = LiveBeside::new(&kernel);
+        sides
+            .describe(LiveSides::KERNEL, "kernel", &kernel)
+            .map_err(failed)?;
+        let all = sides.describe(LiveSides::PROCESS, name, &process);
+        let all = all.map_err(failed)?.clone();
+        *self.sides.lock() = Some(sides);
         Ok(all)
     }
 
     pub(crate) fn append(&self, batch: &Batch) {
-        self.index.append(batch);
-    }
-}
-
-/// Puts a name before all labels.
-fn named(described: &mut Metadata, name: &str) {
-    for instrument in &mut described.instruments {
-        instrument.label = format!("{name}: {}", instrument.label);
+        if let Some(batch) = self.sides.batch(batch) {
+            self.index.append(&batch);
+        }
     }
 }
 
 /// The samples of the process, which are numbered after those of the kernel.
 pub(crate) struct ProcessSink {
     pub(crate) index: Shared,
-    pub(crate) first_major: Arc<OnceLock<u32>>,
+    /// Its name in labels.
+    pub(crate) name: String,
+    pub(crate) sides: LiveSides,
 }
 
 impl ProcessSink {
     pub(crate) fn append(&self, batch: &Batch) {
-        // Without a description, which the kernel's side reports, there are no lanes.
-        let Some(&first_major) = self.first_major.get() else {
-            return;
-        };
-        let mut batch = batch.clone();
-        for sample in &mut batch.samples {
-            sample.id = InstrumentId::renumbered(sample.id, first_major);
+        if let Some(batch) = self.sides.batch(batch) {
+            self.index.append(&batch);
         }
-        self.index.append(&batch);
+    }
+
+    /// Returns the description of both sides, with the libraries that the process has loaded and `described`.
+    pub(super) fn described(&self, described: &Metadata) -> ilk_driver::Result<Metadata> {
+        let mut sides = self.sides.lock();
+        let sides = sides.as_mut().ok_or(ilk_driver::Error::NotBegun)?;
+        let all = sides.describe(self.sides.side, &self.name, described);
+        let all = all.map_err(|source| ilk_driver::Error::Recording { source })?;
+        Ok(all.clone())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use gilk_engine::{HookType, InstrumentId};
+    use gilk_instruments::program::Summary;
+    use gilk_samples::Sample;
+    use gilk_samples::metadata::{FunctionInfo, InstrumentInfo};
+
     use super::*;
 
     fn seat() -> (PairSeat, Sender<Clock>) {
@@ -210,5 +258,111 @@ mod tests {
             stopped.wait(&stop),
             Err(ilk_driver::Error::NotBegun)
         ));
+    }
+
+    /// A description with an instrument in each of some functions.
+    fn described(names: &[&str]) -> Metadata {
+        let numbered = || (0_u32..).zip(names);
+        let id = |major| {
+            InstrumentId::new(major, HookType::Pre, 0, 0)
+                .unwrap()
+                .pack()
+        };
+        let function = |(major, name): (u32, &&str)| FunctionInfo {
+            major,
+            name: (*name).to_owned(),
+            address: 0,
+            blocks: Vec::new(),
+            edges: Vec::new(),
+        };
+        let instrument = |(major, name): (u32, &&str)| InstrumentInfo {
+            id: id(major),
+            label: (*name).to_owned(),
+            ..crate::fixture::instrument()
+        };
+        Metadata {
+            cpus: 1,
+            functions: numbered().map(function).collect(),
+            instruments: numbered().map(instrument).collect(),
+            ..Metadata::default()
+        }
+    }
+
+    #[test]
+    fn both_sides_are_shown_with_totals_and_with_libraries_that_the_process_loads() {
+        let [of_kernel, of_process] = LiveSides::new();
+        let index = Shared::default();
+        let process = ProcessSink {
+            index: index.clone(),
+            name: "process 7".to_owned(),
+            sides: of_process.clone(),
+        };
+        // The kernel's side has not begun.
+        assert!(process.described(&described(&["write"])).is_err());
+        of_process.add_up(Vec::new(), |_| panic!("nothing is shown yet"));
+
+        let kernel = described(&["vfs_write"]);
+        let mut sides = LiveBeside::new(&kernel);
+        sides
+            .describe(LiveSides::KERNEL, "kernel", &kernel)
+            .unwrap();
+        let write = described(&["write"]);
+        sides
+            .describe(LiveSides::PROCESS, &process.name, &write)
+            .unwrap();
+        *of_kernel.lock() = Some(sides);
+
+        let loaded = described(&["write", "libwork.so:work"]);
+        let all = process.described(&loaded).unwrap();
+        let labels: Vec<&str> = all
+            .instruments
+            .iter()
+            .map(|one| one.label.as_str())
+            .collect();
+        assert_eq!(
+            labels,
+            [
+                "kernel: vfs_write",
+                "process 7: write",
+                "process 7: libwork.so:work"
+            ]
+        );
+
+        index.replace(Index::limited(KEPT, (0, 1000)));
+        let samples = loaded.instruments.iter().map(|one| Sample {
+            id: one.id,
+            value: 1,
+            tsc: 5,
+        });
+        let samples = samples.collect();
+        process.append(&Batch { cpu: 0, samples });
+        let counts: Vec<u64> = (all.instruments.iter())
+            .map(|one| index.look().lane(one.id).map_or(0, |lane| lane.total.count))
+            .collect();
+        assert_eq!(counts, [0, 1, 1]);
+
+        let total = |placement, value| AggregateSummary {
+            placement,
+            instrument: "sums".to_owned(),
+            name: "sum".to_owned(),
+            unit: String::new(),
+            may_be_zero: false,
+            value: Summary::Number(value),
+        };
+        let mut shown = Vec::new();
+        of_process.add_up(vec![total(0, 5)], |all| shown.push(all));
+        of_kernel.add_up(vec![total(0, 3)], |all| shown.push(all));
+        let values: Vec<Vec<(&str, &Summary)>> = (shown.iter())
+            .map(|all| {
+                all.iter()
+                    .map(|one| (one.instrument.as_str(), &one.value))
+                    .collect()
+            })
+            .collect();
+        let [kernel, process] = [
+            ("kernel: sums", &Summary::Number(3)),
+            ("process 7: sums", &Summary::Number(5)),
+        ];
+        assert_eq!(values, [vec![process], vec![kernel, process]]);
     }
 }

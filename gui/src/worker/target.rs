@@ -1,42 +1,34 @@
 //! Thread of a target: boots the lab, connects, loads symbols and text, and runs sessions.
 
-use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
-use gilk_engine::{Image, Session, VerifiedPlan};
+use gilk_engine::{Image, VerifiedPlan};
 use gilk_instruments::Library;
-use gilk_samples::clocks::Alignment;
-use gilk_samples::index::{Index, KEPT, Shared};
-use gilk_samples::metadata::Clock;
-use gilk_samples::recording::Recording;
-use ilk_driver::client::{Connection, CpuLosses, Event, Seat, StopFlag, TargetInfo, metadata};
+use ilk_driver::client::{Connection, Seat, StopFlag};
 use ilk_driver::lab::{self, Lab};
 use ilk_driver::process::{CloneThreads, EveryTarget, ProcessChoices, ProcessTarget};
 use ilk_driver::saved;
 use ilk_driver::ssh::Tunnel;
 
-use super::machine_lane::MachineLane;
 use super::mail::{Mail, Message, Progress, TargetNews};
-use super::pair_sink::{KernelSink, PairSeat, ProcessSink};
+use super::pair_sink::PairSeat;
+use super::run_output::{RunOutput, SampleSink, pass_on};
 use super::runner::{CachedProcess, RunOrder, Runner};
 use crate::args::Source;
 use crate::catalogue::Catalogue;
 use crate::document::EditedSession;
 use crate::run::SharedStatus;
 use crate::threads::guarded;
-use crate::widgets::grouped;
 use crate::{Error, Result};
 
 /// Time limit from the end of the lab's boot to the agent's first reply, for a machine with much other work.
 const FIRST_ANSWER: Duration = Duration::from_secs(60);
 /// Interval at which an idle target is polled.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// The least interval at which the window has the values of aggregates.
-const AGGREGATES: Duration = Duration::from_millis(250);
 /// Time limit for all targets to end when the window closes.
 pub(crate) const END_LIMIT: Duration = Duration::from_secs(10);
 
@@ -67,18 +59,6 @@ enum Request {
     Run(Box<Order>),
     /// Show the functions of a library that the process has not loaded yet.
     Library(PathBuf),
-}
-
-/// Destination of the samples of a run.
-pub(crate) enum SampleSink {
-    /// An index of its own, for the described target.
-    Alone(Shared, Box<TargetInfo>),
-    /// An index shared by several machines.
-    Shared(MachineLane),
-    /// That of a kernel, for the process beside it, too.
-    Kernel(Box<KernelSink>),
-    /// That of the kernel beside the process.
-    Process(ProcessSink),
 }
 
 /// A target's thread. Dropping it ends its run, removes every splice, and ends the lab.
@@ -524,131 +504,6 @@ fn run_orders(
 fn lost() -> Error {
     let words = "The connection to the target is lost; choose Reconnect in the Target menu.";
     Error::Driver(ilk_driver::Error::Target(words.to_owned()))
-}
-
-/// The destination of a run's output.
-struct RunOutput {
-    recording: PathBuf,
-    sink: SampleSink,
-    status: SharedStatus,
-    plan: Arc<VerifiedPlan>,
-    session: Session,
-}
-
-/// Appends samples to the shared index and updates the shared status: neither waits for a window
-/// that does not draw.
-fn pass_on(received_events: &Receiver<Event>, output: RunOutput, mail: &Mail, number: u64) {
-    let send = |news| mail.send(Message::Target(number, news));
-    let RunOutput {
-        recording,
-        mut sink,
-        status,
-        plan,
-        session,
-    } = output;
-    let duration = session.duration;
-    let mut last_size_read = Instant::now();
-    let mut started: Option<Clock> = None;
-    let mut added_up: Option<Instant> = None;
-    for event in received_events {
-        match event {
-            Event::Samples(batch) => {
-                match &sink {
-                    SampleSink::Alone(index, _) => index.append(&batch),
-                    SampleSink::Shared(lane) => lane.append(&batch),
-                    SampleSink::Kernel(kernel) => kernel.append(&batch),
-                    SampleSink::Process(process) => process.append(&batch),
-                }
-                status.change(|live| live.samples += batch.len() as u64);
-                mail.wake();
-            }
-            Event::Missed(samples) => status.change(|live| {
-                live.samples += samples;
-                live.missed += samples;
-            }),
-            Event::Started(clock) => match &mut sink {
-                SampleSink::Alone(index, info) => {
-                    let empty = empty_index(clock, duration);
-                    let described = metadata(plan.plan(), &session, info, clock);
-                    index.replace(match &described {
-                        Ok(described) => empty.by_thread_and_level(described),
-                        Err(_) => empty,
-                    });
-                    let described = described.map(Box::new).map_err(Error::from);
-                    send(TargetNews::Started(described));
-                }
-                SampleSink::Shared(_) => started = Some(clock),
-                SampleSink::Kernel(kernel) => {
-                    let described = kernel.begin(&plan, &session, clock);
-                    let described = described.map(Box::new).map_err(Error::from);
-                    send(TargetNews::Started(described));
-                }
-                SampleSink::Process(_) => {}
-            },
-            Event::Described(described) => {
-                if let SampleSink::Alone(index, _) = &sink {
-                    let empty = empty_index(described.clock, duration);
-                    index.replace(empty.by_thread_and_level(&described));
-                    send(TargetNews::Started(Ok(described)));
-                }
-            }
-            Event::Loaded(described) => send(TargetNews::Loaded(described)),
-            // The first reading, which arrives after the start and before all samples.
-            Event::Clock(reading) => {
-                if let (Some(clock), SampleSink::Shared(lane)) = (started.take(), &mut sink) {
-                    let alignment = Alignment::new([reading], clock);
-                    let ends = [clock.start, clock.tsc(duration)].map(|tsc| alignment.unix_ns(tsc));
-                    lane.begin(ends, alignment);
-                    send(TargetNews::Begun(clock, reading));
-                }
-            }
-            Event::Recorded(path) => {
-                // One that is removed meanwhile is followed by the whole.
-                if let Ok(recording) = Recording::open(&path) {
-                    let (index, _damaged) = Index::of(&recording, |_| ControlFlow::Continue(()));
-                    let described = Box::new(recording.metadata().clone());
-                    if session.placements.is_empty() {
-                        let blocks = described.instruments.len() as u64;
-                        let line = format!("{} blocks were executed so far.", grouped(blocks));
-                        status.change(|live| live.last_line = Some(line));
-                    }
-                    send(TargetNews::Recorded(described, index));
-                }
-            }
-            Event::Aggregates(aggregates) => {
-                let is_due = added_up.is_none_or(|last| last.elapsed() > AGGREGATES);
-                if is_due && matches!(sink, SampleSink::Alone(..)) {
-                    added_up = Some(Instant::now());
-                    send(TargetNews::Aggregates(aggregates));
-                }
-            }
-            Event::Stacks(stacks) => {
-                if let SampleSink::Alone(..) = &sink {
-                    send(TargetNews::Stacks(stacks));
-                }
-            }
-            Event::Switched(switch) => status.change(|live| {
-                live.switched = live.switched.max(switch.batch + 1);
-            }),
-            Event::Losses(losses) => status.change(|live| {
-                live.lost = losses.iter().map(CpuLosses::lost).sum();
-            }),
-            Event::Workload(line) => status.change(|live| live.last_line = Some(line)),
-            Event::Gap(gap) => status.change(|live| live.last_line = Some(gap.to_string())),
-            _ => {}
-        }
-        if last_size_read.elapsed() > Duration::from_millis(300) {
-            last_size_read = Instant::now();
-            if let Ok(metadata) = std::fs::metadata(&recording) {
-                status.change(|live| live.bytes = metadata.len());
-            }
-        }
-    }
-}
-
-/// Returns an index for the samples of a run.
-fn empty_index(clock: Clock, duration: f64) -> Index {
-    Index::limited(KEPT, (clock.start, clock.tsc(duration)))
 }
 
 fn catalogue(image: Image) -> Arc<Catalogue> {

@@ -8,10 +8,10 @@ use gilk_gui::state::TargetState;
 use gilk_samples::recording::Recording;
 
 use crate::processes::{PATIENCE, read};
-use crate::starting::{SESSION, Starting, begin, compiled, end, no_trouble};
+use crate::starting::{SESSION, Starting, begin, compiled, end, no_trouble, until_counts};
 use crate::support::{Window, click, fill, run_command, until, until_within, window};
 
-fn open(harness: &mut Window, program: &Path) {
+pub(crate) fn open(harness: &mut Window, program: &Path) {
     run_command(harness, "all processes of a program");
     fill(harness, "Path", &program.display().to_string());
     click(harness, "Open");
@@ -60,6 +60,13 @@ fn all_processes_of_a_program_are_counted_those_too_that_begin_during_the_run() 
         for _ in 0..times {
             process.does("c", "done");
         }
+    }
+    // Each has a lane while it runs.
+    until_counts(&mut harness, &[10, 20, 30]);
+    for (process, calls) in processes.iter().zip([10, 20, 30]) {
+        let pid = process.pid();
+        let lane = format!("lane process {pid}: counter pre counted block 0: {calls}");
+        harness.get_by_label_contains(&lane);
     }
     let (counted, ended) = end(&mut harness);
     let expected: Vec<(u64, String)> = (1..)

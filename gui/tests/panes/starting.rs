@@ -8,6 +8,7 @@ use egui::{Key, Modifiers};
 use egui_kittest::kittest::Queryable;
 use gilk_gui::args::Start;
 use gilk_gui::state::{NoticeKind, State};
+use gilk_samples::metadata::InstrumentInfo;
 use gilk_samples::recording::Recording;
 use ilk_driver::process::{Children, Exec, ProcessChoices, clock};
 
@@ -74,7 +75,11 @@ impl Starting {
 
     /// Starts a program, which says when it is ready.
     pub(crate) fn of(program: &Path) -> Self {
-        let mut command = Command::new(program);
+        Self::of_command(Command::new(program))
+    }
+
+    /// Starts a program with its arguments, which says when it is ready.
+    pub(crate) fn of_command(mut command: Command) -> Self {
         let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let (input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
@@ -109,7 +114,7 @@ impl Drop for Starting {
     }
 }
 
-fn opened(session: &Path, process: &Starting) -> Window {
+pub(crate) fn opened(session: &Path, process: &Starting) -> Window {
     let start = Start {
         session: Some(session.to_path_buf()),
         pid: Some(process.pid()),
@@ -128,7 +133,7 @@ fn opened(session: &Path, process: &Starting) -> Window {
 }
 
 /// Chooses from a list among the options of the session.
-fn choose(harness: &mut Window, list: &str, choice: &str) {
+pub(crate) fn choose(harness: &mut Window, list: &str, choice: &str) {
     // A message may cover the list.
     while harness.query_by_label("Dismiss message").is_some() {
         click(harness, "Dismiss message");
@@ -163,6 +168,29 @@ pub(crate) fn begin(harness: &mut Window, recording: &Path) {
         let record = state.timeline.record.as_ref();
         record.is_some_and(|record| record.now.is_some())
     });
+}
+
+/// Waits until the lanes of a running session have so many hits.
+pub(crate) fn until_counts(harness: &mut Window, expected: &[u64]) {
+    until_within(
+        harness,
+        PATIENCE,
+        "all lanes are shown while it runs",
+        |state| {
+            no_trouble(state);
+            let record = state.timeline.record.as_ref();
+            record.is_some_and(|record| {
+                let (index, all) = (record.index.look(), &record.metadata.instruments);
+                let hits = |one: &InstrumentInfo| {
+                    index.part(None).hits(one.id, one.meaning, (0, u64::MAX))
+                };
+                let mut hits: Vec<u64> = all.iter().map(hits).collect();
+                hits.sort_unstable();
+                record.now.is_some() && hits == expected
+            })
+        },
+    );
+    harness.run_steps(3);
 }
 
 /// Ends a run. Returns the calls that each instrument has counted, with its label, and the words about the end.
@@ -219,7 +247,16 @@ fn forked_children_count_with_their_parent_or_alone_or_not_at_all() {
     assert!(notices.iter().any(|one| one.words.ends_with(&ended)));
 
     choose(&mut harness, "Forked children", "have counts of their own");
-    let (counted, ended) = measured(&mut harness, &mut process, "own.arrow");
+    begin(&mut harness, &folder.path().join("own.arrow"));
+    for command in ["c", "f", "f"] {
+        process.does(command, "done");
+    }
+    // While it runs, each child has a lane.
+    until_counts(&mut harness, &[10, 100, 100]);
+    harness.get_by_label_contains(&format!(
+        "lane process {pid}: counter pre counted block 0: 10"
+    ));
+    let (counted, ended) = end(&mut harness);
     let numbers: Vec<u64> = counted.iter().map(|(calls, _)| *calls).collect();
     assert_eq!(numbers, [10, 100, 100]);
     let parent = format!("process {pid}: counter pre counted block 0");
@@ -302,6 +339,7 @@ fn a_program_that_the_process_executes_is_measured_too() {
     );
     process.does("c", "done");
     process.does("c", "done");
+    until_counts(&mut harness, &[10, 20]);
     let (counted, ended) = end(&mut harness);
     let numbers: Vec<u64> = counted.iter().map(|(calls, _)| *calls).collect();
     assert_eq!(numbers, [10, 20]);

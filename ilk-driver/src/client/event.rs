@@ -22,7 +22,8 @@ use crate::protocol::CpuLosses;
 pub enum Event {
     /// Second 0.
     Started(Clock),
-    /// Second 0 of a recording that another program writes, with the recording's metadata in the place of the plan's.
+    /// Second 0 of a recording that another program writes, with the recording's metadata in the place of the plan's; or, of one
+    /// of several processes, the description of its recording, before all of its samples.
     Described(Box<Metadata>),
     /// A process has loaded an object that has instruments: the metadata of the recording up to now, with those.
     Loaded(Box<Metadata>),
@@ -60,8 +61,21 @@ pub enum Event {
     /// Stacks among the values and keys of aggregates that were not reported before, and the number of all hits whose
     /// stack was not kept.
     Stacks(KeptStacks),
+    /// An event of one of several processes, or of a program that a process executes after another.
+    OfProcess(Box<ProcessEvent>),
     /// The session is over and recorded, and every splice is removed.
     Finished(Box<Summary>),
+}
+
+/// An event of one of several measurements of a run.
+#[derive(Clone, Debug)]
+pub struct ProcessEvent {
+    /// Number of the measurement in the run. Its first event is [`Event::Described`].
+    pub number: u32,
+    /// The name of the process in labels.
+    pub name: String,
+    /// Sent in the measurement, as in a run of it alone.
+    pub event: Event,
 }
 
 /// A batch of pokes, with times in seconds from the start.

@@ -33,7 +33,8 @@ pub use aggregates::{is_aggregate_word, totals, totals_of_banks};
 pub use connection::{Connection, TargetInfo};
 pub use describe::{append_metadata, frame, label, metadata, samples, texts};
 pub use event::{
-    AggregateSummary, Counted, Event, Gap, InstrumentSummary, StopFlag, Summary, Switch,
+    AggregateSummary, Counted, Event, Gap, InstrumentSummary, ProcessEvent, StopFlag, Summary,
+    Switch,
 };
 pub use prediction::{Prediction, RunHits, counting};
 pub use resume::resume;

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use gilk_samples::metadata::Clock;
 use gilk_samples::recording::Writer;
 
+use super::listener::Listeners;
 use super::runs::{Course, in_parts, merged};
 use super::{
     Client, EveryEnd, EveryNews, ProcessChoices, ProcessRun, ProcessTarget, ProgramFile, clock,
@@ -101,11 +102,13 @@ impl EveryTarget {
         // A listener that has ended needs no events.
         let _no_listener = run.events.send(Event::Started(clock));
         let leaves = AtomicBool::new(false);
+        let listeners = Listeners::new(run.events, true);
         let measure = |process: Client, number: u32, is_over: &(dyn Fn() -> bool + Sync)| {
             let course = Course {
                 run,
                 is_over,
                 leaves: &leaves,
+                listeners: &listeners,
             };
             course.measured_next(process.pid, &folder.join(format!("{number}.arrow")))
         };

@@ -4,13 +4,13 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
-use crossbeam_channel::Sender;
 use gilk_engine::Session;
 use gilk_engine::plan::Stage;
 use gilk_instruments::Library;
 use gilk_samples::metadata::{Clock, Metadata};
 use gilk_samples::totals::Totals;
 
+use super::listener::Listener;
 use super::{FollowedEnd, FollowedLoads, LaterPlan, LoadedPart, ObjectChoice, Scope, Subject};
 use crate::Result;
 use crate::client::{Event, TargetInfo, append_metadata, metadata};
@@ -31,7 +31,7 @@ pub(super) struct LoadedDescription<'r> {
     described: Metadata,
     has_loaded: bool,
     /// Once the run has begun.
-    listener: Option<Sender<Event>>,
+    listener: Option<Listener>,
 }
 
 impl<'r> LoadedDescription<'r> {
@@ -47,17 +47,18 @@ impl<'r> LoadedDescription<'r> {
     }
 
     /// Reports loads from now on, and that there were some.
-    pub(super) fn begin(&mut self, listener: Sender<Event>) {
+    pub(super) fn begin(&mut self, listener: Listener) {
+        listener.describe(&self.described);
+        let is_reported = listener.is_of_several();
         self.listener = Some(listener);
-        if self.has_loaded {
+        if self.has_loaded && !is_reported {
             self.report();
         }
     }
 
     fn report(&self) {
         if let Some(listener) = &self.listener {
-            // A listener that has ended needs no events.
-            let _no_listener = listener.send(Event::Loaded(Box::new(self.described.clone())));
+            listener.send(Event::Loaded(Box::new(self.described.clone())));
         }
     }
 

@@ -31,6 +31,7 @@ mod library;
 mod lines;
 mod linker;
 mod listed;
+mod listener;
 mod loads;
 mod mapped;
 pub(crate) mod maps;

@@ -15,6 +15,7 @@ use gilk_samples::texts::SampleTexts;
 use gilk_samples::totals::Totals;
 use gilk_samples::{Batch, InstrumentId, Sample};
 
+use super::listener::Listener;
 use super::stacks::NumberedStacks;
 use super::{FollowedEnd, FollowedProcess, SampleRings, tsc};
 use crate::client::{CpuLosses, Event, is_aggregate_word, samples, texts};
@@ -32,7 +33,7 @@ const AGGREGATES: Duration = Duration::from_millis(300);
 pub struct Recorder {
     /// Writes in a thread of its own, so that the disk does not delay the reading of rings.
     collector: Option<Collector>,
-    listener: Option<Sender<Event>>,
+    listener: Option<Listener>,
     /// The listener is sent the values of aggregates.
     reports_aggregates: bool,
     /// The last totals that were recorded.
@@ -62,9 +63,14 @@ impl Recorder {
     pub fn new(collector: Option<Collector>, listener: Option<Sender<Event>>) -> Self {
         Self {
             collector,
-            listener,
+            listener: listener.map(Listener::from),
             ..Self::default()
         }
+    }
+
+    /// Sends events to a listener from now on.
+    pub(super) fn listen(&mut self, listener: Listener) {
+        self.listener = Some(listener);
     }
 
     /// Has the listener sent the values of aggregates ([`Event::Aggregates`]) while a process is recorded.
@@ -370,8 +376,7 @@ impl Recorder {
 
     fn send(&self, event: impl FnOnce(&Self) -> Event) {
         if let Some(listener) = &self.listener {
-            // A listener that has ended needs no events.
-            let _no_listener = listener.send(event(self));
+            listener.send(event(self));
         }
     }
 }

@@ -18,6 +18,7 @@ use gilk_samples::recording::{Recording, Writer};
 
 use super::forks::ForkWatch;
 use super::launched::StoppedProgram as _;
+use super::listener::{Listener, Listeners};
 use super::loads::{
     KeptPlan, LoadedDescription, LoadedSession, append_totals, awaited, nothing, watch,
 };
@@ -45,7 +46,7 @@ pub struct ProcessRun<'r> {
     pub choices: ProcessChoices,
     /// The file of the recording.
     pub recording: &'r Path,
-    /// The receiver of events; samples are those of the process in the program that it executes at the start.
+    /// The receiver of events: of several measurements each as [`Event::OfProcess`].
     pub events: &'r Sender<Event>,
     /// Ends the run.
     pub stop: &'r StopFlag,
@@ -106,6 +107,8 @@ pub(super) struct Course<'c> {
     pub(super) is_over: &'c (dyn Fn() -> bool + Sync),
     /// Set if splices could not be removed.
     pub(super) leaves: &'c AtomicBool,
+    /// The receivers of the events of its measurements.
+    pub(super) listeners: &'c Listeners<'c>,
 }
 
 impl ProcessTarget {
@@ -145,10 +148,12 @@ impl ProcessTarget {
         let length = Duration::from_secs_f64(run.session.duration);
         let is_over = || run.stop.is_stopped() || begun.elapsed() >= length;
         let leaves = AtomicBool::new(false);
+        let listeners = Listeners::new(run.events, !run.choices.is_one());
         let course = Course {
             run,
             is_over: &is_over,
             leaves: &leaves,
+            listeners: &listeners,
         };
         // Nothing is mapped there by what is watched, either.
         let taken = self.layouts.free(run.session, run.library)?;
@@ -199,13 +204,7 @@ impl ProcessTarget {
                 None => Ok(()),
             }
         };
-        let listener = Some(run.events.clone());
-        let first = course.measured(
-            part,
-            (attached, forks, loads),
-            (recording, listener),
-            begins,
-        );
+        let first = course.measured(part, (attached, forks, loads), recording, begins);
         let measured = first.map(|first| match run.choices.exec {
             Exec::Ends => first,
             Exec::Follows => course.follow(process, first, recording),
@@ -274,12 +273,7 @@ impl Course<'_> {
             info: &info,
             staying: &staying,
         };
-        self.measured(
-            part,
-            (attached, forks, loads),
-            (recording, None),
-            |_| Ok(()),
-        )
+        self.measured(part, (attached, forks, loads), recording, |_| Ok(()))
     }
 
     /// Measures in an instrumented process, which begins to execute then, and in its children if they have counts of their
@@ -288,7 +282,7 @@ impl Course<'_> {
         &self,
         part: PlannedPart<'_>,
         (attached, mut forks, loads): (Attached, Option<ForkWatch>, EarlyWatch),
-        (recording, listener): (&Path, Option<Sender<Event>>),
+        recording: &Path,
         begins: impl FnOnce(Clock) -> Result<()>,
     ) -> Result<Measured> {
         let own = match &mut forks {
@@ -301,8 +295,8 @@ impl Course<'_> {
         let mut notes: Vec<String> = unwatched
             .map(|why| format!("Some forked children may not be met: {why}"))
             .collect();
-        let news = listener.clone();
-        let (clock, recorder, described) = begin(part, recording, listener)?;
+        let listener = self.listeners.next(attached.pid());
+        let (clock, recorder, described) = begin(part, recording, listener.clone())?;
         let description = RefCell::new(LoadedDescription::new(part.info, described));
         let process = match self.run.loaded().choice().has_libraries() {
             true => {
@@ -327,9 +321,7 @@ impl Course<'_> {
             format!("Objects that it loaded during the run were not instrumented: {why}.")
         }));
         begins(clock)?;
-        if let Some(news) = news {
-            description.borrow_mut().begin(news);
-        }
+        description.borrow_mut().begin(listener);
         let loaded = || description.borrow().loaded();
         let measure = || {
             let recording = (clock, recorder, recording);
@@ -340,7 +332,9 @@ impl Course<'_> {
             Some(children) => with_children(&children, measure, |child, number, is_left| {
                 let stem = recording.file_stem().unwrap_or_default().display();
                 let recording = recording.with_file_name(format!("{stem}-{number}.arrow"));
-                let (clock, recorder, _) = begin(part, &recording, None)?;
+                let listener = self.listeners.next(child.pid());
+                let (clock, recorder, described) = begin(part, &recording, listener.clone())?;
+                listener.describe(&described);
                 let child = FollowedProcess::alone(child);
                 let recording = (clock, recorder, recording.as_path());
                 self.recorded(part, child, recording, (&|| None, is_left))
@@ -479,13 +473,14 @@ fn begin(
         ..
     }: PlannedPart<'_>,
     recording: &Path,
-    listener: Option<Sender<Event>>,
+    listener: Listener,
 ) -> Result<(Clock, Recorder, Metadata)> {
     let clock = Clock::from(clock());
     let described = metadata(plan.plan(), session, info, clock)?;
     let collector = Writer::create(recording, &described).and_then(Collector::start);
     let collector = collector.map_err(|source| Error::Recording { source })?;
-    let mut recorder = Recorder::new(Some(collector), listener);
+    let mut recorder = Recorder::new(Some(collector), None);
+    recorder.listen(listener);
     recorder.report_aggregates(true);
     Ok((clock, recorder, described))
 }

@@ -9,7 +9,7 @@ use super::probes::interrupt;
 use super::{Counted, compiled, compiled_from};
 
 /// Waits until so many further processes are instrumented.
-fn instrumented(messages: &mut impl BufRead, processes: usize) {
+pub(super) fn instrumented(messages: &mut impl BufRead, processes: usize) {
     let mut line = String::new();
     for _ in 0..processes {
         while !line.contains("places in process") {

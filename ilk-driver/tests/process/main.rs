@@ -27,6 +27,7 @@ mod circulation;
 mod cloned;
 mod closed;
 mod confined;
+mod contained;
 mod covered;
 mod every;
 mod executions;
