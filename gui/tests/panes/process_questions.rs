@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use egui_kittest::kittest::Queryable;
 use gilk_gui::args::Start;
@@ -10,7 +11,7 @@ use gilk_gui::questions::Question;
 use gilk_gui::statistics::Column;
 use gilk_instruments::program::Summary;
 
-use crate::processes::read;
+use crate::processes::{PATIENCE, read};
 use crate::starting::{Starting, begin, end};
 use crate::support::{Window, click, run_command, settle, until, window};
 
@@ -104,6 +105,16 @@ fn until_read(harness: &mut Window) {
     // Names of stacks are those of the last frame.
     settle(harness);
     harness.run_steps(3);
+}
+
+/// Waits until a label with these words is shown.
+fn shows(harness: &mut Window, words: &str) {
+    let begun = Instant::now();
+    while harness.query_all_by_label_contains(words).next().is_none() {
+        assert!(begun.elapsed() < PATIENCE, "{words:?} is not shown");
+        std::thread::sleep(Duration::from_millis(20));
+        harness.run_steps(3);
+    }
 }
 
 /// Returns the rows of the table of statistics with hits: function, instrument and count.
@@ -209,7 +220,7 @@ fn frequent_functions_calls_that_wait_and_memory_are_found_by_a_click_and_a_run(
     };
     assert_eq!(requested("allocations", "requests;"), [3000]);
     assert_eq!(requested("reallocations", "grows;"), [5000]);
-    harness.get_by_label_contains("requests;");
+    shows(&mut harness, "requests;");
 }
 
 #[test]
@@ -228,7 +239,7 @@ fn questions_about_the_open_function_are_answered_of_a_process_too() {
     end(&mut harness);
     until_read(&mut harness);
     for caller in ["main;small", "requests;small", "grows;small"] {
-        harness.get_all_by_label_contains(caller).next().unwrap();
+        shows(&mut harness, caller);
     }
 }
 
