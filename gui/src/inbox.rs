@@ -383,7 +383,7 @@ impl App {
     /// Keeps stacks that the running session has numbered.
     pub(crate) fn stacks_kept(&mut self, stacks: KeptStacks) {
         if let Some(record) = self.running() {
-            record.named.stacks.add(stacks);
+            record.keep_stacks(stacks);
         }
     }
 

@@ -29,6 +29,7 @@ use std::sync::Arc;
 
 use gilk_samples::cache_numbers::CacheNumbers;
 use gilk_samples::index::{Index, Owner, Shared};
+use gilk_samples::kept_stacks::KeptStacks;
 use gilk_samples::metadata::{InstrumentInfo, Metadata};
 use gilk_samples::record::ALL_CPUS;
 use gilk_samples::recording::LossCause;
@@ -94,8 +95,8 @@ pub struct Record {
     pub losses: Losses,
     /// Totals of the aggregates, during a run those up to now.
     pub totals: Vec<AggregateSummary>,
-    /// Number of changes of the totals.
-    added_up: u64,
+    /// Number of changes of the totals, and of the stacks that name them.
+    totals_changes: u64,
     /// Names of the stacks and addresses among their values and keys, and in samples.
     pub named: Totals,
     /// The predicted cost of the session next to that of its hits.
@@ -143,7 +144,7 @@ impl Record {
             lost,
             losses,
             totals,
-            added_up: 0,
+            totals_changes: 0,
             named,
             cost,
             cache,
@@ -165,12 +166,18 @@ impl Record {
     /// Stores the totals up to the current time of a run, or those of its end.
     pub(crate) fn add_up(&mut self, totals: Vec<AggregateSummary>) {
         self.totals = totals;
-        self.added_up += 1;
+        self.totals_changes += 1;
+    }
+
+    /// Keeps stacks, by which values of the totals are named.
+    pub(crate) fn keep_stacks(&mut self, stacks: KeptStacks) {
+        self.named.stacks.add(stacks);
+        self.totals_changes += 1;
     }
 
     /// Returns what values computed of the totals depend on.
     pub(crate) const fn totals_changes(&self) -> u64 {
-        self.added_up
+        self.totals_changes
     }
 
     /// Stores the losses up to the current time of a run.

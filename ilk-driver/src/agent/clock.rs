@@ -13,7 +13,7 @@ const CALIBRATION: Duration = Duration::from_millis(100);
 /// The first readings of both clocks.
 static FIRST: OnceLock<(Instant, u64)> = OnceLock::new();
 
-/// Begins to measure the rate of the TSC: who needs it a tenth of a second later does not wait.
+/// Begins to measure the rate of the TSC: a reading of it a tenth of a second later does not wait.
 pub(crate) fn begin_calibration() {
     first();
 }
@@ -37,15 +37,15 @@ fn rate(ticks: u64, elapsed: Duration) -> u64 {
     (ticks as f64 / elapsed.as_secs_f64()) as u64
 }
 
-/// A moment by both clocks, which needs no rate.
+/// A moment by both clocks, at which a session starts; no rate is needed to take it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Moment {
+pub(crate) struct StartMoment {
     pub(crate) tsc: u64,
     /// Nanoseconds since 1970.
     unix_ns: u64,
 }
 
-impl Moment {
+impl StartMoment {
     /// Returns now.
     pub(crate) fn now() -> Self {
         let since = SystemTime::now().duration_since(UNIX_EPOCH);

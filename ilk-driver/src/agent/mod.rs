@@ -38,7 +38,7 @@ mod ticker;
 mod trust;
 mod watch;
 
-pub(crate) use self::clock::{Moment, begin_calibration};
+pub(crate) use self::clock::{StartMoment, begin_calibration};
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -143,7 +143,7 @@ pub fn serve(options: &ServeOptions) -> Result<()> {
 
 /// Returns second 0 of a session that begins now, on this machine.
 pub(crate) fn started() -> Started {
-    Moment::now().started(tsc_hz())
+    StartMoment::now().started(tsc_hz())
 }
 
 /// Returns the kernel's monotonic clock, in nanoseconds.

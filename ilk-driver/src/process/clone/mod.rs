@@ -62,7 +62,7 @@ use super::remote::Remote;
 use super::removal::{memory, unmap};
 use super::stopped::{self, ATTEMPTS, BETWEEN, Stopped, traced};
 use super::{Recorder, maps, proc, refused, text};
-use crate::agent::Moment;
+use crate::agent::StartMoment;
 use crate::{Result, interrupt};
 
 pub use accesses::AccessOptions;
@@ -397,7 +397,7 @@ fn execute(
         (trigger, &progress.leave),
         (later, words, children),
     );
-    let mut began = Moment::now();
+    let mut began = StartMoment::now();
     let begin = |at| ExecutionBegin {
         program,
         tables,
@@ -407,7 +407,7 @@ fn execute(
         if let Some(end) = agent.take_over()? {
             return Ok(end);
         }
-        began = Moment::now();
+        began = StartMoment::now();
         progress.begin.get_or_init(|| begin(began));
         news(CloneNews::Begun);
         progress.set_ready();

@@ -11,7 +11,7 @@ use gilk_samples::metadata::Clock;
 
 use super::block_counters::BlockCounters;
 use super::instrument_words::CacheWords;
-use crate::agent::{Moment, tsc_hz};
+use crate::agent::{StartMoment, tsc_hz};
 use crate::process::launched::HeldProcess;
 use crate::{Error, Result};
 
@@ -56,7 +56,7 @@ pub(super) struct ExecutionBegin {
     pub(super) program: u64,
     /// An address in the tables of the cache, which is not mapped after the execution.
     pub(super) tables: Addr,
-    pub(super) at: Moment,
+    pub(super) at: StartMoment,
 }
 
 impl ExecutionBegin {
