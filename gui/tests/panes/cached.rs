@@ -16,8 +16,8 @@ use ilk_driver::process::CachedWork;
 
 use crate::processes::{Cat, PATIENCE, read};
 use crate::support::{
-    Window, click, fill, press, run_command, scene, until, until_filtered, until_open,
-    until_within, window,
+    Window, click, fill, press, run_command, save_as, scene, until, until_filtered, until_open,
+    until_within, window, window_of_session,
 };
 
 /// A program that calls `counted` so often, and executes its branch a third of that.
@@ -559,20 +559,8 @@ fn instruments_run_only_in_the_chosen_calls_and_their_choice_is_saved() {
     }
     assert_eq!(measured(&harness), CachedWork::Instruments);
     let session = folder.path().join("session.ron");
-    run_command(&mut harness, "save session as");
-    fill(&mut harness, "Path", &session.display().to_string());
-    click(&mut harness, "Save");
-    until(&mut harness, "it is saved", |state| {
-        !state.document.unsaved()
-    });
-    let start = Start {
-        session: Some(session),
-        ..Start::default()
-    };
-    let mut again = window(start, [1500.0, 950.0]);
-    until(&mut again, "the session is open", |state| {
-        state.document.path().is_some()
-    });
+    save_as(&mut harness, &session);
+    let again = window_of_session(session);
     assert_eq!(measured(&again), CachedWork::Instruments);
     assert!(!again.state().state().document.unsaved());
     // Of another target it is no hindrance.

@@ -15,7 +15,9 @@ use crate::cached::{
     with_instruments,
 };
 use crate::processes::{Cat, PATIENCE};
-use crate::support::{Window, click, fill, press, run_command, until, until_within, window};
+use crate::support::{
+    Window, click, fill, press, run_command, save_as, until_within, window_of_session,
+};
 
 /// Calls `work` 10 times, 1,000 times in a child, 77 times in a program that this child executes, and 55 times in one that
 /// another child executes at once.
@@ -213,20 +215,8 @@ fn instruments_of_children_in_the_code_cache_have_lanes_and_totals_of_their_own(
     press(&mut harness, Modifiers::COMMAND | Modifiers::SHIFT, Key::Z);
     assert_eq!(choices(&harness), (CachedChildren::Own, Exec::Follows));
     let session = folder.path().join("session.ron");
-    run_command(&mut harness, "save session as");
-    fill(&mut harness, "Path", &session.display().to_string());
-    click(&mut harness, "Save");
-    until(&mut harness, "it is saved", |state| {
-        !state.document.unsaved()
-    });
-    let start = Start {
-        session: Some(session),
-        ..Start::default()
-    };
-    let mut again = window(start, [1500.0, 950.0]);
-    until(&mut again, "the session is open", |state| {
-        state.document.path().is_some()
-    });
+    save_as(&mut harness, &session);
+    let again = window_of_session(session);
     assert_eq!(choices(&again), (CachedChildren::Own, Exec::Follows));
 }
 

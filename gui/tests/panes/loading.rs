@@ -13,8 +13,8 @@ use gilk_samples::recording::Recording;
 
 use crate::processes::{Cat, PATIENCE, read};
 use crate::support::{
-    Window, click, fill, press, run_command, until, until_filtered, until_open, until_within,
-    window,
+    Window, click, fill, press, run_command, save_as, until, until_filtered, until_open,
+    until_within, window,
 };
 
 /// A program that copies lines. With the first it loads its library, calls it a hundred times, and so with each that
@@ -42,17 +42,17 @@ __attribute__((noipa)) void work(int x) { if (x % 4 == 0) sum += x; sum++; }
 __attribute__((constructor)) static void first(void) { work(1000); }
 ";
 /// Calls of the function when the first line has been copied.
-const CALLS: u64 = 101;
+pub(crate) const CALLS: u64 = 101;
 const WORK: &str = "libwork.so:work";
 
-/// A folder with the program and the library.
-struct Files(tempfile::TempDir);
+/// A folder with a program, `loads`, and the library, `libwork.so`.
+pub(crate) struct Files(tempfile::TempDir);
 
 impl Files {
-    fn compiled() -> Self {
+    pub(crate) fn compiled(program: &str) -> Self {
         let files = Self(tempfile::tempdir().unwrap());
         for (text, name, options) in [
-            (PROGRAM, "loads", &[][..]),
+            (program, "loads", &[][..]),
             (LIBRARY, "libwork.so", &["-shared", "-fPIC"]),
         ] {
             let source = files.path("source.c");
@@ -65,7 +65,7 @@ impl Files {
         files
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
 
@@ -222,7 +222,7 @@ fn counted_in_terminal(files: &Files, session: &Path) -> u64 {
 
 #[test]
 fn instruments_of_a_library_wait_until_it_is_loaded() {
-    let files = Files::compiled();
+    let files = Files::compiled(PROGRAM);
     let session = files.session(&["counter", "timestamp", "histogram"]);
     let mut cat = files.start();
     let mut harness = attach(&files, &cat, Some(session.clone()));
@@ -298,7 +298,7 @@ fn instruments_of_a_library_wait_until_it_is_loaded() {
 
 #[test]
 fn functions_of_a_library_are_chosen_before_it_is_loaded() {
-    let files = Files::compiled();
+    let files = Files::compiled(PROGRAM);
     let mut cat = files.start();
     let mut harness = attach(&files, &cat, None);
     fill(&mut harness, "Session duration", "600");
@@ -352,12 +352,7 @@ fn functions_of_a_library_are_chosen_before_it_is_loaded() {
     press(&mut harness, Modifiers::COMMAND | Modifiers::SHIFT, Key::Z);
     planned(&mut harness);
     let session = files.path("chosen.ron");
-    run_command(&mut harness, "save session as");
-    fill(&mut harness, "Path", &session.display().to_string());
-    click(&mut harness, "Save");
-    until(&mut harness, "it is saved", |state| {
-        !state.document.unsaved()
-    });
+    save_as(&mut harness, &session);
 
     let recording = files.path("chosen.arrow");
     begin(&mut harness, &recording);
@@ -396,7 +391,7 @@ fn functions_of_a_library_are_chosen_before_it_is_loaded() {
 
 #[test]
 fn instruments_of_a_library_wait_in_the_code_cache() {
-    let files = Files::compiled();
+    let files = Files::compiled(PROGRAM);
     let session = files.session(&["counter", "timestamp", "histogram"]);
     let mut cat = files.start();
     let mut harness = attach_by("process in the code cache", &files, &cat, Some(session));
@@ -434,7 +429,7 @@ fn instruments_of_a_library_wait_in_the_code_cache() {
 
 #[test]
 fn a_library_that_is_not_loaded_is_named_at_the_end() {
-    let files = Files::compiled();
+    let files = Files::compiled(PROGRAM);
     let session = files.session(&["counter"]);
     let mut cat = files.start();
     let mut harness = attach(&files, &cat, Some(session));

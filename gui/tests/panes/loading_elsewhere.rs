@@ -1,17 +1,17 @@
 //! Libraries that are loaded while a session runs: in a program that the process executes, in all processes of a program, and
 //! in a program that the window starts.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use egui::{Key, Modifiers};
-use gilk_gui::args::Start;
 
 use crate::every::open;
+use crate::loading::{CALLS, Files};
 use crate::processes::{PATIENCE, read};
 use crate::starting::{Starting, begin, choose, end, no_trouble, opened, until_counts};
 use crate::support::{
-    Window, click, fill, press, run_command, scroll_to, until, until_within, window,
+    Window, click, fill, press, run_command, scroll_to, until_within, window_of_session,
 };
 
 /// Calls `counted` once, loads the library that is its first argument and calls `work` of that 100 times; executes itself. With
@@ -40,59 +40,21 @@ int main(int count, char **arguments) {
     return 0;
 }
 "#;
-const LIBRARY: &str = "static volatile int sum;
-__attribute__((noipa)) void work(int x) { if (x % 4 == 0) sum += x; sum++; }
-__attribute__((constructor)) static void first(void) { work(1000); }
-";
-/// Calls of the library's function by a load, with that of its constructor.
-const CALLS: u64 = 101;
 const SESSION: &str = r#"(version: 1, name: "calls", duration: 600.0, placements: [
     (function: "counted", block: 0, hook: Pre, instrument: "counter", launch: 0.0, splash: 600.0),
     (function: "libwork.so:work", block: 0, hook: Pre, instrument: "counter", launch: 0.0, splash: 600.0)])"#;
 
-/// A folder with the program, the library and the session.
-struct Files(tempfile::TempDir);
+/// Compiles the program and the library, and writes the session beside them.
+fn files() -> Files {
+    let files = Files::compiled(PROGRAM);
+    std::fs::write(files.path("calls.ron"), SESSION).unwrap();
+    files
+}
 
-impl Files {
-    fn compiled() -> Self {
-        let files = Self(tempfile::tempdir().unwrap());
-        std::fs::write(files.path("calls.ron"), SESSION).unwrap();
-        for (text, name, options) in [
-            (PROGRAM, "loads", &[][..]),
-            (LIBRARY, "libwork.so", &["-shared", "-fPIC"]),
-        ] {
-            let source = files.path("source.c");
-            std::fs::write(&source, text).unwrap();
-            let mut compiler = Command::new("cc");
-            let compiler = compiler.args(["-O2", "-w", "-o"]);
-            let compiler = compiler.args([&files.path(name), &source]).args(options);
-            assert!(compiler.status().unwrap().success());
-        }
-        files
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    fn start(&self) -> Starting {
-        let mut command = Command::new(self.path("loads"));
-        command.arg(self.path("libwork.so"));
-        Starting::of_command(command)
-    }
-
-    /// Opens a window with the session alone.
-    fn window(&self) -> Window {
-        let start = Start {
-            session: Some(self.path("calls.ron")),
-            ..Start::default()
-        };
-        let mut harness = window(start, [1500.0, 950.0]);
-        until(&mut harness, "the session is open", |state| {
-            state.document.path().is_some()
-        });
-        harness
-    }
+fn start(files: &Files) -> Starting {
+    let mut command = Command::new(files.path("loads"));
+    command.arg(files.path("libwork.so"));
+    Starting::of_command(command)
 }
 
 /// Waits until a measurement of a run is recorded.
@@ -112,8 +74,8 @@ fn counts(counted: &[(u64, String)]) -> Vec<u64> {
 
 #[test]
 fn a_library_is_followed_in_the_program_that_the_process_executes() {
-    let files = Files::compiled();
-    let mut process = files.start();
+    let files = files();
+    let mut process = start(&files);
     let mut harness = opened(&files.path("calls.ron"), &process);
     scroll_to(&mut harness, "Session options");
     click(&mut harness, "Session options");
@@ -137,9 +99,9 @@ fn a_library_is_followed_in_the_program_that_the_process_executes() {
 
 #[test]
 fn a_library_is_followed_in_all_processes_of_a_program() {
-    let files = Files::compiled();
-    let mut processes = vec![files.start(), files.start()];
-    let mut harness = files.window();
+    let files = files();
+    let mut processes = vec![start(&files), start(&files)];
+    let mut harness = window_of_session(files.path("calls.ron"));
     open(&mut harness, &files.path("loads"));
     read(&mut harness);
     let recording = files.path("calls.arrow");
@@ -147,7 +109,7 @@ fn a_library_is_followed_in_all_processes_of_a_program() {
     recorded(&mut harness, &recording, 1);
     recorded(&mut harness, &recording, 2);
     processes[0].does("l", "loaded");
-    processes.push(files.start());
+    processes.push(start(&files));
     recorded(&mut harness, &recording, 3);
     processes[2].does("l", "loaded");
     until_counts(&mut harness, &[0, 1, 1, CALLS, CALLS]);
@@ -160,8 +122,8 @@ fn a_library_is_followed_in_all_processes_of_a_program() {
 
 #[test]
 fn a_library_is_followed_in_a_program_that_the_window_starts() {
-    let files = Files::compiled();
-    let mut harness = files.window();
+    let files = files();
+    let mut harness = window_of_session(files.path("calls.ron"));
     run_command(&mut harness, "program…");
     let (program, library) = (files.path("loads"), files.path("libwork.so"));
     let line = format!("{} {} once", program.display(), library.display());

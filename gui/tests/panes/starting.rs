@@ -15,6 +15,7 @@ use ilk_driver::process::{Children, Exec, ProcessChoices, clock};
 use crate::processes::{PATIENCE, read};
 use crate::support::{
     Window, click, fill, press, run_command, scroll_to, until, until_within, window,
+    window_of_session,
 };
 
 /// Calls `counted` 10 times, forks a child that calls it 100 times, or executes itself.
@@ -290,14 +291,7 @@ fn forked_children_count_with_their_parent_or_alone_or_not_at_all() {
     until(&mut harness, "it is saved", |state| {
         !state.document.unsaved()
     });
-    let start = Start {
-        session: Some(session),
-        ..Start::default()
-    };
-    let mut again = window(start, [1500.0, 950.0]);
-    until(&mut again, "the session is open", |state| {
-        state.document.path().is_some()
-    });
+    let mut again = window_of_session(session);
     again.run_steps(3);
     let expected = ProcessChoices {
         children: Children::Clean,

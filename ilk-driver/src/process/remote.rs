@@ -4,6 +4,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use gilk_engine::Addr;
+use memchr::memmem;
 
 use super::frame::SignalFrame;
 use super::maps::MappedSpan;
@@ -265,7 +266,7 @@ fn code<const COUNT: usize>(
             }
             for (place, bytes) in found.iter_mut().zip(wanted) {
                 if place.is_none() {
-                    let offset = text.windows(bytes.len()).position(|some| some == bytes);
+                    let offset = memmem::find(&text, bytes);
                     *place = offset.map(|offset| start.0 + offset as u64);
                 }
             }

@@ -2,7 +2,7 @@
 
 pub(crate) mod raster;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -189,6 +189,27 @@ pub(crate) fn with_debug_information() -> (PathBuf, PathBuf) {
 /// Opens a window of `size`.
 pub(crate) fn window(start: Start, size: [f32; 2]) -> Harness<'static, App> {
     window_at(start, size, 1.0)
+}
+
+/// Opens a window with a session's file alone.
+pub(crate) fn window_of_session(session: PathBuf) -> Window {
+    let start = Start {
+        session: Some(session),
+        ..Start::default()
+    };
+    let mut harness = window(start, [1500.0, 950.0]);
+    until(&mut harness, "the session is open", |state| {
+        state.document.path().is_some()
+    });
+    harness
+}
+
+/// Saves the session as a file.
+pub(crate) fn save_as(harness: &mut Window, session: &Path) {
+    run_command(harness, "save session as");
+    fill(harness, "Path", &session.display().to_string());
+    click(harness, "Save");
+    until(harness, "it is saved", |state| !state.document.unsaved());
 }
 
 /// Opens a window at a number of pixels per point.

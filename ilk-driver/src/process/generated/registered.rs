@@ -6,8 +6,11 @@ use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 
 use gilk_engine::Addr;
+use memchr::memmem;
+use object::elf::SHT_STRTAB;
+use object::read::elf::SectionHeader as _;
 use object::{Object as _, ObjectKind, ObjectSection as _, ObjectSymbol as _};
-use object::{ReadCache, SymbolKind};
+use object::{ReadCache, ReadRef, SymbolKind};
 
 use super::super::maps::{self, MappedSpan};
 use super::functions::GeneratedFunctions;
@@ -140,6 +143,10 @@ impl RegisteredObjects {
 fn offsets_in(file: File) -> object::Result<Vec<u64>> {
     let cache = ReadCache::new(file);
     let elf = object::File::parse(&cache)?;
+    // Few files have it, and the names of a table are searched faster than the table.
+    if !has_name(&elf, &cache, DESCRIPTOR) {
+        return Ok(Vec::new());
+    }
     let symbols = elf.symbols().chain(elf.dynamic_symbols());
     let variables = symbols.filter(|symbol| {
         symbol.is_definition() && symbol.name().is_ok_and(|name| name == DESCRIPTOR)
@@ -147,6 +154,19 @@ fn offsets_in(file: File) -> object::Result<Vec<u64>> {
     let addresses: HashSet<u64> = variables.map(|symbol| symbol.address()).collect();
     let offset = |address| maps::offset_in_file(&elf, address);
     Ok(addresses.into_iter().filter_map(offset).collect())
+}
+
+/// Returns whether a table of names of a file has one, or has it at the end of another.
+fn has_name<'d, R: ReadRef<'d>>(elf: &object::File<'d, R>, file: R, name: &str) -> bool {
+    // Processes of 32 bits are refused.
+    let object::File::Elf64(elf) = elf else {
+        return false;
+    };
+    let endian = elf.endian();
+    let sections = elf.elf_section_table().iter();
+    let tables = sections.filter(|one| one.sh_type(endian) == SHT_STRTAB);
+    let mut tables = tables.filter_map(|one| one.data(endian, file).ok());
+    tables.any(|names| memmem::find(names, name.as_bytes()).is_some())
 }
 
 /// Reads an entry of a list, `struct jit_code_entry`; returns the address of the next one with it.
