@@ -5,9 +5,8 @@ use egui::Ui;
 use ilk_driver::process::{CachedChildren, CachedWork, ProcessChoices};
 
 use crate::edited::EditedSession;
-use crate::process_options::{EXEC, choice};
+use crate::process_options::{EXEC, EXECUTED, FORKED, choice};
 use crate::state::State;
-use crate::widgets;
 
 /// Measurements: the words in the list, and their meaning.
 const WORK: [(CachedWork, &str, &str); 2] = [
@@ -33,10 +32,13 @@ const CHILDREN: [(CachedChildren, &str, &str); 2] = [
     (
         CachedChildren::Own,
         "have counts of their own",
-        "Each child that the process forks is in a code cache of its own, with counts, samples and lanes of its own, which \
-         are shown after the run.",
+        "Each child that the process forks is in a code cache of its own, with counts, samples and lanes of its own. Samples \
+         of instruments are shown when it has ended.",
     ),
 ];
+
+/// Caption and name of the list.
+const MEASURED: (&str, &str) = ("measured", "Measured in the cache");
 
 /// Draws the choices.
 pub(crate) fn show(ui: &mut Ui, state: &mut State) {
@@ -49,18 +51,9 @@ pub(crate) fn show(ui: &mut Ui, state: &mut State) {
     } = choices;
     let is_idle = state.run.active.is_none();
     ui.add_enabled_ui(is_idle, |ui| {
-        ui.horizontal_wrapped(|ui| {
-            widgets::caption(ui, "measured");
-            choice(ui, "Measured in the cache", &mut cached, &WORK);
-        });
-        ui.horizontal_wrapped(|ui| {
-            widgets::caption(ui, "forked children");
-            choice(ui, "Forked children", &mut cached_children, &CHILDREN);
-        });
-        ui.horizontal_wrapped(|ui| {
-            widgets::caption(ui, "an executed program");
-            choice(ui, "Executed programs", &mut exec, &EXEC);
-        });
+        choice(ui, MEASURED, &mut cached, &WORK);
+        choice(ui, FORKED, &mut cached_children, &CHILDREN);
+        choice(ui, EXECUTED, &mut exec, &EXEC);
     });
     let chosen = ProcessChoices {
         cached,

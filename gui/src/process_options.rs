@@ -24,8 +24,7 @@ const CHILDREN: [(Children, &str, &str); 3] = [
     (
         Children::Own,
         "have counts of their own",
-        "Each child that the process forks has the instruments, with counts, samples and lanes of its own, which are \
-         shown after the run.",
+        "Each child that the process forks has the instruments, with counts, samples and lanes of its own.",
     ),
 ];
 
@@ -39,10 +38,14 @@ pub(crate) const EXEC: [(Exec, &str, &str); 2] = [
     (
         Exec::Follows,
         "is measured, too",
-        "The session runs in each program that the process executes (exec), too, once its libraries are loaded; its \
-         results are shown after the run.",
+        "The session runs in each program that the process executes (exec), too, once its libraries are loaded, with \
+         lanes of its own.",
     ),
 ];
+
+/// Captions and names of the lists.
+pub(crate) const FORKED: (&str, &str) = ("forked children", "Forked children");
+pub(crate) const EXECUTED: (&str, &str) = ("an executed program", "Executed programs");
 
 /// Draws both choices, if the target is a process, or one of them is not the usual one.
 pub(crate) fn show(ui: &mut Ui, state: &mut State) {
@@ -57,14 +60,8 @@ pub(crate) fn show(ui: &mut Ui, state: &mut State) {
         mut exec,
         ..
     } = choices;
-    ui.horizontal_wrapped(|ui| {
-        widgets::caption(ui, "forked children");
-        choice(ui, "Forked children", &mut children, &CHILDREN);
-    });
-    ui.horizontal_wrapped(|ui| {
-        widgets::caption(ui, "an executed program");
-        choice(ui, "Executed programs", &mut exec, &EXEC);
-    });
+    choice(ui, FORKED, &mut children, &CHILDREN);
+    choice(ui, EXECUTED, &mut exec, &EXEC);
     let chosen = ProcessChoices {
         children,
         exec,
@@ -75,8 +72,20 @@ pub(crate) fn show(ui: &mut Ui, state: &mut State) {
     }
 }
 
-/// Draws a list of choices with their meanings.
+/// Draws a caption and a list of choices with their meanings. The list has a name of its own.
 pub(crate) fn choice<T: Copy + PartialEq>(
+    ui: &mut Ui,
+    (caption, name): (&str, &str),
+    now: &mut T,
+    all: &[(T, &'static str, &'static str)],
+) {
+    ui.horizontal_wrapped(|ui| {
+        widgets::caption(ui, caption);
+        list(ui, name, now, all);
+    });
+}
+
+fn list<T: Copy + PartialEq>(
     ui: &mut Ui,
     name: &str,
     now: &mut T,
