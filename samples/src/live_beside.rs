@@ -1,6 +1,7 @@
 //! A kernel and processes of one machine as one while they are recorded: their descriptions, samples and totals up to now.
 //! At the end their recordings are put [beside](crate::beside) each other, with numbers of their own.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use crate::metadata::Metadata;
@@ -120,13 +121,16 @@ impl LiveBeside {
 
     /// Returns samples of a member as they are among those of all; `None` of a member that is not described.
     #[must_use]
-    pub fn batch(&self, member: u32, batch: &Batch) -> Option<Batch> {
+    pub fn batch<'b>(&self, member: u32, batch: &'b Batch) -> Option<Cow<'b, Batch>> {
         let member = self.members.get(&member)?;
+        if member.parts.iter().all(|part| part.major_offset == 0) {
+            return Some(Cow::Borrowed(batch));
+        }
         let mut batch = batch.clone();
         for sample in &mut batch.samples {
             sample.id = member.renumbered(sample.id);
         }
-        Some(batch)
+        Some(Cow::Owned(batch))
     }
 
     /// Keeps the totals of a member up to now, and returns those of all; names of instruments begin with that of the member.
@@ -287,7 +291,8 @@ mod tests {
         };
         let numbers = |beside: &LiveBeside, member: u32, ids: &[u64]| {
             let samples = ids.iter().map(|&id| sample(id)).collect();
-            let batch = beside.batch(member, &Batch { cpu: 1, samples })?;
+            let batch = Batch { cpu: 1, samples };
+            let batch = beside.batch(member, &batch)?;
             assert_eq!(batch.cpu, 1);
             Some(batch.samples.iter().map(|one| one.id).collect::<Vec<_>>())
         };

@@ -89,9 +89,8 @@ pub(super) fn make(inquiry: &Inquiry<'_>) -> Result<Made, String> {
     session.workload.clone_from(&inquiry.workload);
     let omitted = place(inquiry, &mut session)?;
     let mut watch = |_| ControlFlow::Continue(());
-    let words = |error: &dyn std::fmt::Display| error.to_string();
     let layout = inquiry.layout.of(&session, inquiry.library);
-    let layout = layout.map_err(|error| words(&error))?;
+    let layout = layout.map_err(|error| error.to_string())?;
     let possible = plan_possible(
         inquiry.image,
         &session,
@@ -99,7 +98,7 @@ pub(super) fn make(inquiry: &Inquiry<'_>) -> Result<Made, String> {
         &layout,
         &mut watch,
     );
-    let possible = possible.map_err(|error| words(&error))?;
+    let possible = possible.map_err(|error| error.to_string())?;
     let left_out = possible.left_out.first().map(|first| {
         let refused = session.placements.get(first.placement);
         let function = refused.map_or("", |placement| &*placement.function);

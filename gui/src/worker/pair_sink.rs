@@ -1,5 +1,6 @@
 //! A run in a process and its kernel: the kernel begins first, and one index has the samples of both.
 
+use std::borrow::Cow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -114,7 +115,7 @@ impl LiveSides {
 
     /// Returns samples of this side as they are among those of both. Without a description, which the kernel's side reports,
     /// there are no lanes.
-    fn batch(&self, batch: &Batch) -> Option<Batch> {
+    fn batch<'b>(&self, batch: &'b Batch) -> Option<Cow<'b, Batch>> {
         self.lock().as_ref()?.batch(self.side, batch)
     }
 }

@@ -9,7 +9,9 @@ use gilk_samples::recording::Recording;
 
 use crate::processes::{PATIENCE, read};
 use crate::starting::{SESSION, Starting, begin, compiled, end, no_trouble, until_counts};
-use crate::support::{Window, click, fill, run_command, until, until_within, window};
+use crate::support::{
+    Window, click, fill, run_command, until, until_within, window, window_of_session,
+};
 
 pub(crate) fn open(harness: &mut Window, program: &Path) {
     run_command(harness, "all processes of a program");
@@ -19,15 +21,7 @@ pub(crate) fn open(harness: &mut Window, program: &Path) {
 
 fn counting(session: &Path) -> Window {
     std::fs::write(session, SESSION).unwrap();
-    let start = Start {
-        session: Some(session.to_path_buf()),
-        ..Start::default()
-    };
-    let mut harness = window(start, [1500.0, 950.0]);
-    until(&mut harness, "the session is open", |state| {
-        state.document.path().is_some()
-    });
-    harness
+    window_of_session(session.to_path_buf())
 }
 
 #[test]

@@ -96,6 +96,16 @@ fn pose(harness: &mut Window, question: Question, name: &str) {
     settle(harness);
 }
 
+/// Poses a question about the open function by its command, and begins a run of its session.
+fn ask(harness: &mut Window, command: &str, name: &str, folder: &Path) {
+    run_command(harness, command);
+    until(harness, "the session is made", |state| {
+        state.document.session().name == name
+    });
+    settle(harness);
+    begin(harness, &folder.join(name).with_extension("arrow"));
+}
+
 /// Waits for the totals of the recording of a run that has ended.
 fn until_read(harness: &mut Window) {
     until(harness, "the recording is read", |state| {
@@ -228,12 +238,12 @@ fn questions_about_the_open_function_are_answered_of_a_process_too() {
     let folder = tempfile::tempdir().unwrap();
     let mut process = started(folder.path());
     let mut harness = opened_at(&process, "small");
-    run_command(&mut harness, "which functions call this");
-    until(&mut harness, "the session is made", |state| {
-        state.document.session().name == "callers"
-    });
-    settle(&mut harness);
-    begin(&mut harness, &folder.path().join("callers.arrow"));
+    ask(
+        &mut harness,
+        "which functions call this",
+        "callers",
+        folder.path(),
+    );
     process.does("c", "done");
     process.does("m", "done");
     end(&mut harness);
@@ -248,12 +258,12 @@ fn the_time_inside_of_a_function_of_a_process_is_that_of_the_functions_that_it_c
     let folder = tempfile::tempdir().unwrap();
     let mut process = started(folder.path());
     let mut harness = opened_at(&process, "grows");
-    run_command(&mut harness, "where does this function");
-    until(&mut harness, "the session is made", |state| {
-        state.document.session().name == "time-inside"
-    });
-    settle(&mut harness);
-    begin(&mut harness, &folder.path().join("inside.arrow"));
+    ask(
+        &mut harness,
+        "where does this function",
+        "time-inside",
+        folder.path(),
+    );
     process.does("m", "done");
     // Not called by the function.
     process.does("c", "done");

@@ -6,11 +6,12 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use egui_kittest::kittest::Queryable;
-use gilk_gui::args::Start;
 use gilk_gui::state::{State, TargetState};
 use gilk_samples::recording::Recording;
 
-use crate::support::{Window, click, fill, run_command, settle, until, until_within, window};
+use crate::support::{
+    Window, click, fill, run_command, settle, until, until_within, window_of_session,
+};
 
 /// All objects of a program are read and analysed, perhaps on a machine with much else to do.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
@@ -83,15 +84,7 @@ fn measuring(folder: &Path, instrument: &str) -> Window {
             (function: "libc.so.6:write", block: 0, hook: Pre, instrument: "{instrument}", launch: 0.0, splash: 600.0)])"#
     );
     std::fs::write(&session, text).unwrap();
-    let start = Start {
-        session: Some(session),
-        ..Start::default()
-    };
-    let mut harness = window(start, [1500.0, 950.0]);
-    until(&mut harness, "the session is open", |state| {
-        state.document.path().is_some()
-    });
-    harness
+    window_of_session(session)
 }
 
 /// Waits for a process to be the target.

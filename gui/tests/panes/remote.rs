@@ -8,12 +8,13 @@ mod live {
     use std::time::{Duration, Instant};
 
     use egui_kittest::kittest::Queryable;
-    use gilk_gui::args::Start;
     use gilk_gui::state::{State, TargetState};
     use gilk_samples::recording::Recording;
     use ilk_driver::lab::{Lab, Options, prepare};
 
-    use crate::support::{Window, click, fill, run_command, settle, until, until_within, window};
+    use crate::support::{
+        Window, click, fill, run_command, settle, until, until_within, window_of_session,
+    };
 
     const MINUTES: Duration = Duration::from_secs(900);
 
@@ -101,14 +102,7 @@ mod live {
                 (function: "__x64_sys_clone", block: 0, hook: Pre, instrument: "timestamp", launch: 0.0, splash: 20.0)])"#,
         )
         .unwrap();
-        let start = Start {
-            session: Some(session),
-            ..Start::default()
-        };
-        let mut harness = window(start, [1500.0, 950.0]);
-        until(&mut harness, "the session is open", |state| {
-            state.document.path().is_some()
-        });
+        let mut harness = window_of_session(session);
         let session_before = harness.state().state().document.session().clone();
 
         // Through the menu's command and the path of the socket.

@@ -38,13 +38,13 @@ mod ticker;
 mod trust;
 mod watch;
 
-pub(crate) use self::clock::{StartMoment, begin_calibration};
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use crate::protocol::{self, Opening, Started};
 use crate::{Error, Result};
+pub(crate) use clock::{StartMoment, begin_calibration};
 use server::Common;
 use stream::Stream;
 pub use trust::Trust;

@@ -80,7 +80,7 @@ pub use clone::{
     AccessOptions, AgentProcess, CHILD_LEFT, CacheInstrumentation, CachePlanner, CacheRecording,
     CloneEnd, CloneInstruments, CloneNews, CloneOptions, CloneReport, CloneThreads, DynamicBlock,
     LaterInstruments, LiveDescription, LiveInstruments, OUTSIDE, ReadImages, blocks_path,
-    check_condition, execute_in_cache, ready, recorded_so_far, replace_live,
+    check_condition, execute_in_cache, live_pause, ready, recorded_so_far, replace_live,
 };
 pub use every::{EveryEnd, EveryNews, in_every};
 pub use every_target::EveryTarget;

@@ -8,19 +8,14 @@ use std::time::{Duration, Instant};
 
 use ilk_driver::process::{
     CHILD_LEFT, CachedChildren, CloneEnd, CloneNews, CloneOptions, CloneReport, Exec, HeldProcess,
-    OUTSIDE, ReadImages, StartedProgram, StoppedProgram, execute_in_cache, process_label,
-    program_of, ready, recorded_so_far, replace_live, write_beside,
+    OUTSIDE, ReadImages, StartedProgram, StoppedProgram, execute_in_cache, live_pause,
+    process_label, program_of, ready, recorded_so_far, replace_live, write_beside,
 };
 use ilk_driver::{interrupt, note};
 
 use crate::clone::Clone;
 use crate::clone_instruments::{CacheSession, CacheWork};
 use crate::script::RecordingFile;
-
-/// Interval of recordings of all executions up to now, if writing one takes no longer than a quarter of it.
-const LIVE: Duration = Duration::from_secs(1);
-/// The pause after one is at least so many times as long as its writing.
-const PAUSE: u32 = 4;
 
 /// Executions with the choices of a command.
 pub(crate) struct CacheExecutions<'c> {
@@ -166,7 +161,7 @@ impl<'c> CacheExecutions<'c> {
         match written.and_then(|_| replace_live(&new, live)) {
             Ok(()) => {
                 note!("ilk: {}", recorded_so_far(live));
-                *next = Some(Instant::now() + LIVE.max(PAUSE * begun.elapsed()));
+                *next = Some(Instant::now() + live_pause(begun.elapsed()));
             }
             Err(error) => {
                 not_recorded(&error);

@@ -102,6 +102,12 @@ fn keep(
     }
 }
 
+/// The pause after a recording up to now, by the time that its writing took.
+#[must_use]
+pub fn pause(writing: Duration) -> Duration {
+    EVERY.max(PAUSE * writing)
+}
+
 /// Gives a recording its name, in the place of another one. It has no sidecar: a reader could find that of the other one.
 ///
 /// # Errors
@@ -132,7 +138,7 @@ fn written(
         replace(part, path)?;
         news(CloneNews::Recorded(path));
         let writing = begun.elapsed().saturating_sub(apart);
-        next = Instant::now() + EVERY.max(PAUSE * writing);
+        next = Instant::now() + pause(writing);
     }
     Ok(())
 }

@@ -72,7 +72,7 @@ pub use block_counters::DynamicBlock;
 pub use condition::check as check_condition;
 pub use instruments::CloneInstruments;
 pub use later::{CachePlanner, LaterInstruments};
-pub use live::replace as replace_live;
+pub use live::{pause as live_pause, replace as replace_live};
 pub use live_instruments::{LiveDescription, LiveInstruments};
 pub use progress::{CHILD_LEFT, CloneNews, OUTSIDE, ready, recorded_so_far};
 pub use recording::{CacheRecording, ReadImages};
@@ -209,8 +209,7 @@ pub fn execute_in_cache(
                 moments.poll(counters);
             }
             // A process that is ready, or has ended, ends the wait.
-            let is_draining = draining.is_some();
-            std::thread::park_timeout(if is_draining { DRAINED } else { POLLED });
+            std::thread::park_timeout(draining.as_ref().map_or(POLLED, |_| DRAINED));
         }
         let report = worker.join();
         released?;

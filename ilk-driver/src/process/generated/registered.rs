@@ -156,7 +156,7 @@ fn offsets_in(file: File) -> object::Result<Vec<u64>> {
     Ok(addresses.into_iter().filter_map(offset).collect())
 }
 
-/// Returns whether a table of names of a file has one, or has it at the end of another.
+/// Returns whether a table of names of a file has one, alone or within another.
 fn has_name<'d, R: ReadRef<'d>>(elf: &object::File<'d, R>, file: R, name: &str) -> bool {
     // Processes of 32 bits are refused.
     let object::File::Elf64(elf) = elf else {

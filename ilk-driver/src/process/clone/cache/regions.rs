@@ -82,12 +82,9 @@ impl ProcessCache {
         let most = if alone { PIECE } else { usize::MAX };
         let mut landed = landed.as_slice();
         for piece in blocks.chunks(most) {
-            let Some(&last) = piece.last() else {
-                continue;
-            };
-            let in_piece = landed.partition_point(|at| *at <= last);
-            let (landings, later) = landed.split_at(in_piece);
-            landed = later;
+            let in_piece = landed.partition_point(|at| Some(at) <= piece.last());
+            let landings;
+            (landings, landed) = landed.split_at(in_piece);
             let translated =
                 self.translate(code, (region, original), index, alone, |translator| {
                     translator.translate_blocks(code, region, piece, landings)
