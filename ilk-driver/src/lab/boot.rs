@@ -12,7 +12,7 @@ use super::host::{Failure, StepResult as Outcome, failed, on};
 use super::prepare::Prepared;
 use super::qemu::{EmulatorProcess, QemuMachine, Start};
 use super::runtime::RunDirectory;
-use super::snapshot::Snapshot;
+use super::snapshot::{LabFiles, Snapshot, SnapshotDraft};
 use super::steps::{At, Reporter, Step};
 use super::trial::{self, Verdict};
 use crate::Result;
@@ -139,7 +139,7 @@ struct Launched {
     running: EmulatorProcess,
     directory: RunDirectory,
     socket: PathBuf,
-    console: PathBuf,
+    files: LabFiles,
     monitor: PathBuf,
 }
 
@@ -147,15 +147,15 @@ impl Launched {
     fn start(
         prepared: &Prepared,
         accelerator: Accelerator,
-        start: Start,
-        console: Option<&Path>,
+        start: Start<'_>,
+        saved: Option<&Snapshot>,
     ) -> Outcome<Self> {
         let options = &prepared.options;
         let mut append = options.append.clone();
         if !options.load_module {
             append.push("gilk.module=off".into());
         }
-        if start == Start::BootToSave {
+        if matches!(start, Start::BootToSave(_)) {
             append.push("gilk.read".into());
         }
         let directory = RunDirectory::create()?;
@@ -171,16 +171,20 @@ impl Launched {
             directory: directory.path(),
             start,
         };
-        let (socket, path, monitor) = (machine.socket(), machine.console(), machine.monitor());
-        if let Some(console) = console {
-            fs::copy(console, &path).map_err(on("copy", console))?;
+        let files = LabFiles {
+            console: machine.console(),
+            shared: machine.shared(),
+        };
+        if let Some(snapshot) = saved {
+            snapshot.copy_to(&files)?;
         }
+        let (socket, monitor) = (machine.socket(), machine.monitor());
         let running = machine.start()?;
         Ok(Self {
             running,
             directory,
             socket,
-            console: path,
+            files,
             monitor,
         })
     }
@@ -194,7 +198,7 @@ impl Launched {
             running: self.running,
             directory: self.directory,
             socket: self.socket,
-            console: self.console,
+            console: self.files.console,
             accelerator,
             reason,
         }
@@ -210,13 +214,9 @@ fn restore(
 ) -> Outcome<Lab> {
     let begin = Instant::now();
     reporter.report(At::Boot, "restoring a snapshot", None);
-    let console = snapshot.console();
-    let launched = Launched::start(
-        prepared,
-        verdict.accelerator,
-        Start::Restore,
-        Some(&console),
-    )?;
+    let memory = snapshot.memory();
+    let start = Start::Restore(&memory);
+    let launched = Launched::start(prepared, verdict.accelerator, start, Some(snapshot))?;
     snapshot.restore(&launched.monitor, &launched.running)?;
     reporter.done(
         At::Boot,
@@ -235,22 +235,21 @@ fn boot(
     reporter: &mut Reporter<'_>,
 ) -> Outcome<Lab> {
     let options = &prepared.options;
-    let start = if snapshot.is_some() {
-        Start::BootToSave
-    } else {
-        Start::Boot
-    };
+    let draft = snapshot.and_then(|snapshot| {
+        snapshot
+            .begin()
+            .map_err(|failure| note!("The lab: no snapshot can be made ({failure})"))
+            .ok()
+    });
+    let memory = draft.as_ref().map(SnapshotDraft::memory);
+    let start = memory.as_deref().map_or(Start::Boot, Start::BootToSave);
     // What a snapshot has, no lab that is restored from it has to do again.
-    let wanted = if snapshot.is_some() {
-        READ_FIRST
-    } else {
-        READY
-    };
+    let wanted = if draft.is_some() { READ_FIRST } else { READY };
     let launched = Launched::start(prepared, verdict.accelerator, start, None)?;
     let usual = UsualTime::read(&options.cache, verdict.accelerator);
     let begin = Instant::now();
     loop {
-        let text = read(&launched.console).unwrap_or_default();
+        let text = read(&launched.files.console).unwrap_or_default();
         if text.contains(wanted) && launched.socket.exists() {
             break;
         }
@@ -284,18 +283,21 @@ fn boot(
         thread::sleep(LOOK);
     }
     usual.write(begin.elapsed());
-    if let Some(snapshot) = snapshot
-        && let Err(failure) = snapshot.save(&launched.monitor, &launched.console)
-    {
-        // A machine that was stopped for its snapshot may not run any more.
-        note!("The lab: no snapshot could be saved ({failure}): booting without one");
-        drop(launched);
-        return boot(prepared, verdict, None, reporter);
-    }
     reporter.done(
         At::Boot,
         format!("up after {:.1} s", begin.elapsed().as_secs_f32()),
     );
+    if let (Some(snapshot), Some(draft)) = (snapshot, draft) {
+        let saved = draft.save(&launched.monitor, &launched.files);
+        // Its memory is the snapshot's.
+        drop(launched);
+        let restored = saved.and_then(|()| restore(prepared, &verdict, snapshot, reporter));
+        return restored.or_else(|failure| {
+            snapshot.remove();
+            note!("The lab: no snapshot could be made ({failure}): booting without one");
+            boot(prepared, verdict, None, reporter)
+        });
+    }
     Ok(launched.into_lab(verdict))
 }
 

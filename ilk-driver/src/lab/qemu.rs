@@ -26,18 +26,19 @@ pub(super) struct QemuMachine<'a> {
     pub(super) memory_mib: u32,
     /// The folder of the console, QEMU's messages and the agent's socket.
     pub(super) directory: &'a Path,
-    pub(super) start: Start,
+    pub(super) start: Start<'a>,
 }
 
 /// Kind of start, and use of the monitor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Start {
+pub(super) enum Start<'a> {
     /// It boots, and has no monitor.
     Boot,
-    /// It boots, and can be saved through its monitor.
-    BootToSave,
-    /// It waits until a snapshot is loaded through its monitor.
-    Restore,
+    /// It boots, with its memory in this file, and its state can be saved through its monitor.
+    BootToSave(&'a Path),
+    /// It waits until a state is loaded through its monitor. This file is its memory, and does not change: what the guest
+    /// writes is the process's own.
+    Restore(&'a Path),
 }
 
 impl QemuMachine<'_> {
@@ -50,7 +51,7 @@ impl QemuMachine<'_> {
     }
 
     /// The file of the memory that the lab shares; it goes with its directory.
-    fn shared(&self) -> PathBuf {
+    pub(super) fn shared(&self) -> PathBuf {
         self.socket().with_extension("shared")
     }
 
@@ -143,7 +144,20 @@ impl QemuMachine<'_> {
                 value(&self.shared())
             ),
         ]);
-        // The memory of a device that is no master stays out of a snapshot.
+        let memory = match self.start {
+            Start::Boot => None,
+            Start::BootToSave(file) => Some((file, "on")),
+            Start::Restore(file) => Some((file, "off")),
+        };
+        if let Some((file, shared)) = memory {
+            qemu.args(["-machine", "memory-backend=memory", "-object"]);
+            qemu.arg(format!(
+                "memory-backend-file,id=memory,share={shared},size={}M,mem-path={}",
+                self.memory_mib,
+                value(file)
+            ));
+        }
+        // A device that is no master hinders a snapshot.
         let master = if self.start == Start::Boot {
             "off"
         } else {
@@ -159,7 +173,7 @@ impl QemuMachine<'_> {
                 &format!("unix:{},server=on,wait=off", value(&self.monitor())),
             ]);
         }
-        if self.start == Start::Restore {
+        if matches!(self.start, Start::Restore(_)) {
             qemu.args(["-incoming", "defer"]);
         }
         qemu.args(&self.arguments);

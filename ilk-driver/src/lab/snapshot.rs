@@ -1,9 +1,10 @@
-//! Snapshots of booted labs: a test that needs a lab restores one in half a second instead of booting for five.
+//! Snapshots of booted labs: a test that needs a lab restores one at once instead of booting for five seconds.
 //!
-//! A snapshot is QEMU's migration stream in a file, with the console up to then. The stream has the memory, the
-//! processors with their time stamp counters, the virtio port and the memory shared with the client, so that the
-//! guest continues at the instruction where it was stopped, its agent waiting for a client. Two things differ from a
-//! boot: labs restored from one snapshot have the same random numbers, addresses (KASLR) among them; and the guest's
+//! A snapshot is the file of the guest's memory, QEMU's migration stream without it, the memory shared with the client,
+//! and the console up to then. The stream has the processors with their time stamp counters and the devices, so that the
+//! guest continues at the instruction where it was stopped, its agent waiting for a client. Labs that are restored from
+//! it have its memory in common until they write, page by page, so nothing is read that they do not use. Two things
+//! differ from a boot: labs restored from one snapshot have the same random numbers, addresses (KASLR) among them; and the guest's
 //! wall clock, not its time stamp counter, is slow by the age of the snapshot. So only tests use snapshots, where
 //! `GILK_LAB_SNAPSHOT` is set, and only of labs that run the agent and have no arguments of QEMU's of their own.
 
@@ -11,6 +12,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -28,6 +30,10 @@ const SETTLED: Duration = Duration::from_millis(700);
 const POLL: Duration = Duration::from_millis(10);
 /// The file that a lab executes instead of the agent.
 const RUN: &str = "lab/run";
+/// The file with the guest's memory.
+const MEMORY: &str = "memory";
+/// The file with the state of processors and devices.
+const STREAM: &str = "stream";
 /// The file with the TSC ticks per second of the machine that saved it.
 const RATE: &str = "rate";
 /// Snapshots that are kept, of about 300 MiB each.
@@ -75,61 +81,42 @@ impl Snapshot {
         self.stream().is_file()
     }
 
-    /// The console's text at the time of the snapshot.
-    pub(super) fn console(&self) -> PathBuf {
-        self.0.join("console")
+    /// The file of the guest's memory.
+    pub(super) fn memory(&self) -> PathBuf {
+        self.0.join(MEMORY)
     }
 
     fn stream(&self) -> PathBuf {
-        self.0.join("stream")
+        self.0.join(STREAM)
+    }
+
+    /// Gives a lab that is to be restored its console and its shared memory.
+    pub(super) fn copy_to(&self, files: &LabFiles) -> Result<()> {
+        for (name, path) in files.named() {
+            let saved = self.0.join(name);
+            fs::copy(&saved, path).map_err(on("copy", &saved))?;
+        }
+        Ok(())
+    }
+
+    /// Begins a snapshot of a lab that is about to boot.
+    pub(super) fn begin(&self) -> Result<SnapshotDraft> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let folder = self
+            .0
+            .with_extension(format!("{}-{number}", std::process::id()));
+        fs::create_dir_all(&folder).map_err(on("create", &folder))?;
+        Ok(SnapshotDraft {
+            folder,
+            goal: self.0.clone(),
+        })
     }
 
     /// Removes a snapshot that cannot be restored.
     pub(super) fn remove(&self) {
         // If it stays, the next restoration fails too, and boots.
         let _ = fs::remove_dir_all(&self.0);
-    }
-
-    /// Saves a lab that has just booted, and lets it continue.
-    pub(super) fn save(&self, monitor: &Path, console: &Path) -> Result<()> {
-        thread::sleep(SETTLED);
-        let part = self.0.with_extension(std::process::id().to_string());
-        fs::create_dir_all(&part).map_err(on("create", &part))?;
-        let mut monitor = Monitor::connect(monitor)?;
-        monitor.execute("stop", "")?;
-        // A megabyte in a millisecond, more than any disk has.
-        monitor.execute("migrate-set-parameters", r#""max-bandwidth":1000000000000"#)?;
-        let command = format!("exec:cat > {}", quoted(&part.join("stream")));
-        monitor.execute("migrate", &format!(r#""uri":"{}""#, escaped(&command)))?;
-        monitor.wait("query-migrate", "completed", &["failed", "cancelled"])?;
-        fs::copy(console, part.join("console")).map_err(on("copy", console))?;
-        let rate = part.join(RATE);
-        fs::write(&rate, crate::agent::tsc_hz().to_string()).map_err(on("write", &rate))?;
-        monitor.execute("cont", "")?;
-        if fs::rename(&part, &self.0).is_err() {
-            // Another process has saved the same lab.
-            fs::remove_dir_all(&part).map_err(on("remove", &part))?;
-        }
-        self.trim();
-        Ok(())
-    }
-
-    /// Removes all but the newest snapshots.
-    fn trim(&self) {
-        let entries = self.0.parent().and_then(|home| fs::read_dir(home).ok());
-        let mut all: Vec<_> = entries
-            .into_iter()
-            .flatten()
-            .flatten()
-            .map(|entry| entry.path())
-            .collect();
-        all.sort_by_key(|path| {
-            std::cmp::Reverse(fs::metadata(path).and_then(|about| about.modified()).ok())
-        });
-        for old in all.iter().skip(KEPT) {
-            // Disk space is all that an old one costs.
-            let _ = fs::remove_dir_all(old);
-        }
     }
 
     /// Checks that this machine's TSC, which the guest's is, has the rate that the guest knows.
@@ -161,7 +148,15 @@ impl Snapshot {
             }
             thread::sleep(POLL);
         }
+        self.load(monitor).map_err(|failure| match running.end() {
+            Some(end) => failed(format!("{failure}; QEMU ended ({end})")),
+            None => failure,
+        })
+    }
+
+    fn load(&self, monitor: &Path) -> Result<()> {
         let mut monitor = Monitor::connect(monitor)?;
+        monitor.leave_memory()?;
         let command = format!("exec:cat {}", quoted(&self.stream()));
         monitor.execute(
             "migrate-incoming",
@@ -175,6 +170,106 @@ impl Snapshot {
         monitor.execute("cont", "")?;
         Ok(())
     }
+}
+
+/// Files of a running lab that a snapshot has, too.
+pub(super) struct LabFiles {
+    /// The console's text.
+    pub(super) console: PathBuf,
+    /// The memory that the lab shares with its client.
+    pub(super) shared: PathBuf,
+}
+
+impl LabFiles {
+    /// Each with its name in a snapshot.
+    fn named(&self) -> [(&str, &Path); 2] {
+        [("console", &self.console), ("shared", &self.shared)]
+    }
+}
+
+/// A snapshot that is being made. Its folder is removed with it, unless it was saved.
+pub(super) struct SnapshotDraft {
+    folder: PathBuf,
+    goal: PathBuf,
+}
+
+impl SnapshotDraft {
+    /// The file for the memory of the lab, from its boot on.
+    pub(super) fn memory(&self) -> PathBuf {
+        self.folder.join(MEMORY)
+    }
+
+    /// Saves a lab that has just booted. It is stopped then, and may not continue, since its memory is the snapshot's.
+    pub(super) fn save(self, monitor: &Path, files: &LabFiles) -> Result<()> {
+        thread::sleep(SETTLED);
+        let mut monitor = Monitor::connect(monitor)?;
+        monitor.execute("stop", "")?;
+        monitor.leave_memory()?;
+        let stream = self.folder.join(STREAM);
+        let command = format!("exec:cat > {}", quoted(&stream));
+        monitor.execute("migrate", &format!(r#""uri":"{}""#, escaped(&command)))?;
+        monitor.wait("query-migrate", "completed", &["failed", "cancelled"])?;
+        let mut bytes = fs::read(&stream).map_err(on("read", &stream))?;
+        without_address(&mut bytes)?;
+        fs::write(&stream, bytes).map_err(on("write", &stream))?;
+        for (name, path) in files.named() {
+            fs::copy(path, self.folder.join(name)).map_err(on("copy", path))?;
+        }
+        let rate = self.folder.join(RATE);
+        fs::write(&rate, crate::agent::tsc_hz().to_string()).map_err(on("write", &rate))?;
+        // If there is one, another process has saved the same lab.
+        if let Err(error) = fs::rename(&self.folder, &self.goal)
+            && !self.goal.is_dir()
+        {
+            return Err(on("rename", &self.folder)(error));
+        }
+        self.trim();
+        Ok(())
+    }
+
+    /// Removes all but the newest snapshots.
+    fn trim(&self) {
+        let entries = self.goal.parent().and_then(|home| fs::read_dir(home).ok());
+        let mut all: Vec<_> = entries
+            .into_iter()
+            .flatten()
+            .flatten()
+            .map(|entry| entry.path())
+            .collect();
+        all.sort_by_key(|path| {
+            std::cmp::Reverse(fs::metadata(path).and_then(|about| about.modified()).ok())
+        });
+        for old in all.iter().skip(KEPT) {
+            // Disk space is all that an old one costs.
+            let _ = fs::remove_dir_all(old);
+        }
+    }
+}
+
+impl Drop for SnapshotDraft {
+    fn drop(&mut self) {
+        // Where it was saved there is none. Disk space is all that a folder costs that cannot be removed.
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Removes the guest's address of the shared memory from a stream. QEMU compares it as it reads the list of memories,
+/// when the device that has that memory is not placed yet (`ram_load` of QEMU's migration/ram.c: name, 64-bit size,
+/// 64-bit address).
+fn without_address(stream: &mut [u8]) -> Result<()> {
+    const NAME: &[u8] = b"/shared";
+    let mut found = stream
+        .windows(NAME.len())
+        .enumerate()
+        .filter(|(_, bytes)| *bytes == NAME);
+    let (Some((at, _)), None) = (found.next(), found.next()) else {
+        return Err(failed("QEMU's stream does not name the shared memory once"));
+    };
+    let at = at + NAME.len() + size_of::<u64>();
+    let address = stream.get_mut(at..at + size_of::<u64>());
+    let address = address.ok_or_else(|| failed("QEMU's stream ends at the shared memory"))?;
+    address.fill(0);
+    Ok(())
 }
 
 /// A path as a word for the shell.
@@ -205,6 +300,16 @@ impl Monitor {
         monitor.line()?;
         monitor.execute("qmp_capabilities", "")?;
         Ok(monitor)
+    }
+
+    /// Has memory that is a file stay out of streams.
+    fn leave_memory(&mut self) -> Result<()> {
+        let capability = r#"{"capability":"x-ignore-shared","state":true}"#;
+        self.execute(
+            "migrate-set-capabilities",
+            &format!(r#""capabilities":[{capability}]"#),
+        )
+        .map(drop)
     }
 
     fn line(&mut self) -> Result<String> {
@@ -262,6 +367,25 @@ mod tests {
         let path = Path::new("/a b/it's \"here\"");
         assert_eq!(quoted(path), r#"'/a b/it'\''s "here"'"#);
         assert_eq!(escaped(&quoted(path)), r#"'/a b/it'\\''s \"here\"'"#);
+    }
+
+    #[test]
+    fn the_address_of_the_shared_memory_is_removed() {
+        let mut stream = [
+            b"..pc.ram".as_slice(),
+            &[1; 16],
+            b"\x1300:02.0/shared",
+            &[2; 16],
+            b"...",
+        ]
+        .concat();
+        let expected = [&stream[..stream.len() - 11], &[0; 8], b"..."].concat();
+        without_address(&mut stream).unwrap();
+        assert_eq!(stream, expected);
+        let end = stream.len() - 4;
+        assert!(without_address(&mut stream[..end]).is_err());
+        assert!(without_address(&mut [stream.clone(), stream].concat()).is_err());
+        assert!(without_address(&mut []).is_err());
     }
 
     #[test]
