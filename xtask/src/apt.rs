@@ -15,13 +15,50 @@ const STALE: Duration = Duration::from_secs(2 * 24 * 3600);
 
 /// Installs the missing packages of a purpose, and updates apt's lists where the lab's kernel has to be found in them.
 pub(crate) fn provide(purpose: Purpose, yes: bool, own_kernel: bool) -> Result<()> {
+    permitted(purpose, yes, own_kernel)?.install(&mut tool::run)
+}
+
+/// What may be installed.
+#[derive(Default)]
+pub(crate) struct Permitted {
+    names: Vec<&'static str>,
+    needs_lists: bool,
+}
+
+impl Permitted {
+    /// Returns whether a build does not notice the installation: it replaces no compiler, and no password is requested.
+    pub(crate) fn leaves_builds_alone(&self) -> bool {
+        is_root() && !self.names.iter().any(|name| packages::compiles(name))
+    }
+
+    /// Installs it by commands that `run` runs.
+    pub(crate) fn install(&self, run: &mut dyn FnMut(&mut Command) -> Result<()>) -> Result<()> {
+        if self.needs_lists {
+            run(&mut apt_get(&["update"])?)?;
+        }
+        if self.names.is_empty() {
+            return Ok(());
+        }
+        let mut words = vec!["install", "--yes", "--no-install-recommends"];
+        words.extend(&self.names);
+        if run(&mut apt_get(&words)?).is_ok() {
+            return Ok(());
+        }
+        // Mirrors may have moved on since the lists were made.
+        run(&mut apt_get(&["update"])?)?;
+        run(&mut apt_get(&words)?)
+    }
+}
+
+/// Names what is missing, and requests permission to install it.
+pub(crate) fn permitted(purpose: Purpose, yes: bool, own_kernel: bool) -> Result<Permitted> {
     let missing = packages::missing(purpose);
     let needs_kernel = !own_kernel && !tool::cache().join("kernel/current").is_file();
     let needs_lists =
         (needs_kernel || !missing.is_empty()) && lists_age().is_none_or(|age| age > STALE);
     if missing.is_empty() && !needs_lists {
         println!("  nothing is missing");
-        return Ok(());
+        return Ok(Permitted::default());
     }
     if !missing.is_empty() {
         println!("  Missing on this machine:");
@@ -46,24 +83,10 @@ pub(crate) fn provide(purpose: Purpose, yes: bool, own_kernel: bool) -> Result<(
         format!("install these {} packages with apt-get", names.len())
     };
     allowed(&what, yes)?;
-    if needs_lists {
-        apt_get(&["update"])?;
-    }
-    if names.is_empty() || install(&names).is_ok() {
-        return Ok(());
-    }
-    // Mirrors may have moved on since the lists were made.
-    apt_get(&["update"])?;
-    install(&names)
+    Ok(Permitted { names, needs_lists })
 }
 
-fn install(names: &[&str]) -> Result<()> {
-    let mut arguments = vec!["install", "--yes", "--no-install-recommends"];
-    arguments.extend(names);
-    apt_get(&arguments)
-}
-
-fn apt_get(arguments: &[&str]) -> Result<()> {
+fn apt_get(arguments: &[&str]) -> Result<Command> {
     let mut command = match (is_root(), tool::exists("sudo")) {
         (true, _) => Command::new("apt-get"),
         (false, true) => {
@@ -90,7 +113,7 @@ fn apt_get(arguments: &[&str]) -> Result<()> {
         ])
         .args(arguments)
         .env("DEBIAN_FRONTEND", "noninteractive");
-    tool::run(&mut command)
+    Ok(command)
 }
 
 /// Requests permission on the terminal, unless it was given before.

@@ -54,8 +54,9 @@ Usage: cargo xtask <command>
         instead and leaves its recording and a picture of the timeline in target/gilk.
   test [--yes] [--quick | --long]
         Everything that must hold: format, lints, documentation, tests, and the tests
-        on live kernels in the lab. --quick leaves out all that needs a kernel, a display
-        or another program; --long adds soaks, every experiment, `bare` and the packages for each release.
+        on live kernels in the lab. --quick leaves out what needs a kernel, a display or another
+        program, or took more than a second; --long adds soaks, every experiment, `bare` and
+        the packages for each release.
   bare [--suite bookworm|trixie]
         Makes a minimal Debian root with gcc, libc6-dev, git and this machine's Rust, and
         runs `cargo xtask test` and `cargo xtask run` in a copy of the tree there. As root.

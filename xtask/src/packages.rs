@@ -249,6 +249,11 @@ impl Purpose {
     }
 }
 
+/// Returns whether a package has, or comes with, what compiles and links the project.
+pub(crate) fn compiles(name: &str) -> bool {
+    name == "g++" || BASE.iter().any(|package| package.name == name)
+}
+
 /// Returns the names of the packages that the window loads at run time.
 pub(crate) fn of_the_window() -> impl Iterator<Item = &'static str> {
     WINDOW.iter().map(|package| package.name)

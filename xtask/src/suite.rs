@@ -321,6 +321,13 @@ impl Times {
         let _ = fs::create_dir_all(tool::cache()).and_then(|()| fs::write(Self::path(), lines));
     }
 
+    /// Returns whether a test took more than a second in the run whose times are in this tree.
+    pub(crate) fn is_long(name: &str) -> bool {
+        SHIPPED
+            .lines()
+            .any(|line| line.split_once(' ').is_some_and(|(_, of)| of == name))
+    }
+
     /// The time of a test, or an estimate.
     fn of(&self, name: &str, estimate: f32) -> f32 {
         self.0.get(name).copied().unwrap_or(estimate)
@@ -390,6 +397,15 @@ mod tests {
             binary(r#"{"reason":"build-finished","success":true}"#),
             None
         );
+    }
+
+    #[test]
+    fn long_tests_are_those_of_the_file() {
+        let line = SHIPPED.lines().next().unwrap();
+        let (time, name) = line.split_once(' ').unwrap();
+        assert!(time.parse::<f32>().unwrap() > 1.0, "{line}");
+        assert!(Times::is_long(name), "{line}");
+        assert!(!Times::is_long("engine/kernel"));
     }
 
     #[test]

@@ -9,13 +9,14 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 
+use crate::apt::{self, Permitted};
 use crate::fail::{Fail, Result};
 use crate::jobs::{Adder, Graph, Job, Outcome, Timed, slowest};
 use crate::kernels::{self, Kernel, Newest};
 use crate::log::Log;
 use crate::packages::Purpose;
 use crate::suite::{self, Binary, Times};
-use crate::{apt, bare, documentation, evaluate, package, python, root, tool};
+use crate::{bare, documentation, evaluate, package, python, root, tool};
 
 /// Tests on a live kernel are in a module of this name.
 const LIVE: &str = "live";
@@ -63,7 +64,7 @@ const JOURNEY: &str = "screen";
 /// Extent of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Extent {
-    /// Tests that need no kernel, no display and no other program.
+    /// Tests that need no kernel, no display and no other program, and take a second at most.
     Quick,
     /// Everything but soaks.
     Full,
@@ -135,7 +136,11 @@ pub(crate) fn test(yes: bool, extent: Extent) -> Result<()> {
         Extent::Long => Purpose::Long,
     };
     println!("System packages:");
-    apt::provide(purpose, yes, is_quick)?;
+    let mut packages = apt::permitted(purpose, yes, is_quick)?;
+    if !packages.leaves_builds_alone() {
+        packages.install(&mut tool::run)?;
+        packages = Permitted::default();
+    }
     let logs = tool::results()?.join("test");
     // Logs of jobs that an earlier run had, and this one has not, would be taken for its own.
     if logs.exists() {
@@ -151,7 +156,7 @@ pub(crate) fn test(yes: bool, extent: Extent) -> Result<()> {
     );
     // Tests in the lab wait for its kernel half of their time: two for each core, and one place for other tests.
     let in_lab = 2 * cores;
-    let (tests, outcome) = Graph::new(&logs, in_lab + 1, jobs(extent, in_lab)).run();
+    let (tests, outcome) = Graph::new(&logs, in_lab + 1, jobs(extent, in_lab, packages)).run();
     Times::read().keep(&tests);
     slowest(&tests, SLOWEST);
     outcome?;
@@ -165,7 +170,7 @@ pub(crate) fn test(yes: bool, extent: Extent) -> Result<()> {
 }
 
 /// The jobs that exist from the start. The build adds those of the test programs.
-fn jobs(extent: Extent, in_lab: usize) -> Vec<Job> {
+fn jobs(extent: Extent, in_lab: usize, packages: Permitted) -> Vec<Job> {
     let artifacts = Artifacts::default();
     let build = {
         let artifacts = artifacts.clone();
@@ -187,6 +192,11 @@ fn jobs(extent: Extent, in_lab: usize) -> Vec<Job> {
         }
     };
     let mut jobs = vec![
+        Job::step("packages", move |log| {
+            packages.install(&mut |command| log.run(command))
+        })
+        .cores(0)
+        .rank(1e10),
         // It leaves places for tests that can start before everything is built.
         Job::adding("build and lints", build)
             .cores(2)
@@ -231,9 +241,9 @@ fn jobs(extent: Extent, in_lab: usize) -> Vec<Job> {
     };
     let provided = move |log: &Log| python::provide(log).map(|value| drop(python.set(value)));
     jobs.extend([
-        Job::step("python", provided).cores(0),
+        Job::step("python", provided).after(&["packages"]).cores(0),
         Job::step("lab", kernels::prepare_lab)
-            .after(&["build and lints"])
+            .after(&["build and lints", "packages"])
             .rank(9e8),
         Job::step("kernel", saved).after(&["lab"]).rank(9e7),
         Job::step("later kernel", saved_later)
@@ -344,6 +354,9 @@ fn placed(binary: &Binary, extent: Extent) -> Result<Vec<(Place, Vec<String>)>> 
             extent == Extent::Long || !LONG_ONLY.iter().any(|prefix| name.starts_with(prefix))
         });
     }
+    if extent == Extent::Quick {
+        plain.retain(|name| !Times::is_long(&format!("{}::{name}", binary.title())));
+    }
     let mut placed = vec![(Place::Plain, plain)];
     if extent != Extent::Quick {
         let is_live = |name: &String| name.split("::").any(|part| part == LIVE);
@@ -413,7 +426,7 @@ impl Place {
 
     fn after(self) -> &'static [&'static str] {
         match self {
-            Self::Plain => &[],
+            Self::Plain => &["packages"],
             Self::Image => &["kernel", "python"],
             Self::LaterImage => &["later kernel"],
             Self::Live | Self::LiveAlone => &["kernel", "python"],

@@ -32,7 +32,7 @@ mod resumed;
 mod schedule;
 mod stage;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod way;
 
 pub use crate::placement::PokeBytes;

@@ -42,8 +42,8 @@ fn every_hook_of_a_kernel_at_once_counts_each_hit_once() {
         println!("  {:?}", image.symbol_at(*at));
     }
     assert!(hidden.len() * 1000 < remaining);
-    // A function's and its parts' share of it at a time: of every twelfth function, or in long runs of all.
-    let step = std::env::var("GILK_PART").map_or(12, |step| step.parse().unwrap());
+    // A function's and its parts' share of it at a time: of every twenty-fourth function, or in long runs of all.
+    let step = std::env::var("GILK_PART").map_or(24, |step| step.parse().unwrap());
     for family in families(&image, &graphs).into_iter().step_by(step) {
         let by_index: BTreeMap<usize, &Cfg> = (family.given.iter())
             .map(|&index| (index, graphs[index]))

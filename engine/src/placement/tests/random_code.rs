@@ -11,6 +11,7 @@ use super::walk::{Double, Walks, all_ways};
 use crate::cfg::Cfg;
 use crate::code::FunctionId;
 use crate::kernel::fixture::{FTRACE_NOP, Fixture};
+use crate::plan::tests::choices::few_cases;
 use crate::{HookType, Image, Refusal, Rule};
 
 #[derive(Clone, Copy, Debug)]
@@ -238,7 +239,7 @@ fn blocks_reachable_only_from_each_other_are_refused() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1500))]
+    #![proptest_config(few_cases(500))]
 
     #[test]
     fn each_hit_passes_one_point((traced, pieces) in pieces(), chosen in proptest::collection::vec(any::<bool>(), 1..40), seed in any::<u64>()) {

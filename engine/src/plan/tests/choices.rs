@@ -3,7 +3,7 @@
 use proptest::prelude::ProptestConfig;
 
 /// Configures a random test whose cases are long: it has few, or as many as `PROPTEST_CASES` says.
-pub(super) fn few_cases(few: u32) -> ProptestConfig {
+pub(crate) fn few_cases(few: u32) -> ProptestConfig {
     let standard = ProptestConfig::default();
     match std::env::var_os("PROPTEST_CASES") {
         Some(_) => standard,

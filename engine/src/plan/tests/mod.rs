@@ -1,4 +1,4 @@
-mod choices;
+pub(crate) mod choices;
 mod copies;
 mod jumps;
 mod mutants;

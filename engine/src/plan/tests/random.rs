@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use gilk_instruments::Library;
 use proptest::prelude::*;
 
-use super::choices::Choices;
+use super::choices::{Choices, few_cases};
 use super::layout;
 use super::places::{RandomPlaces, at, begins, places};
 use super::reached::ways_out;
@@ -373,7 +373,7 @@ pub(super) fn play(image: &Image, plan: &Plan, graphs: &[&Cfg], random: &mut Cho
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+    #![proptest_config(few_cases(100))]
 
     /// Whatever launches and splashes when: after every write the text is a program that does what
     /// the original does, and between batches exactly the instruments that are active run.

@@ -6,6 +6,7 @@ use super::caught::{CODE, HITS, INSTRUMENTS, LISTS, PLAN, POKES, SITES};
 use super::flips::{differs, first, live};
 use super::*;
 use crate::placement::{BounceIndex, SiteIndex};
+use crate::plan::tests::choices::few_cases;
 use crate::plan::{Part, PatchIndex, Poke, PokeBytes, PokeKind};
 
 fn example(image: &Image) -> Plan {
@@ -35,7 +36,7 @@ fn example(image: &Image) -> Plan {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+    #![proptest_config(few_cases(100))]
 
     #[test]
     fn plans_with_random_patches_are_refused(codes in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..300), 3)) {

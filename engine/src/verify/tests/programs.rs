@@ -107,7 +107,7 @@ proptest! {
     // The same programs every time: of 60,000 others, the proof could not follow one that was right (what it
     // kept for its thread, a truth moved by the bits that the key leaves free), and refused it.
     #![proptest_config(ProptestConfig {
-        cases: 1000,
+        cases: 400,
         max_shrink_iters: 200,
         failure_persistence: None,
         rng_seed: RngSeed::Fixed(1),

@@ -1,7 +1,7 @@
 //! Comparison of graphs with the instructions that a processor executed: QEMU runs the lab one
 //! instruction at a time and logs their addresses.
 //!
-//! `GILK_EXECUTED` sets the number of instructions to compare; the default is 400,000.
+//! `GILK_EXECUTED` sets the number of instructions to compare; the default is 250,000.
 
 mod faulted;
 mod judge;
