@@ -18,7 +18,7 @@ pub(crate) fn provide(purpose: Purpose, yes: bool, own_kernel: bool) -> Result<(
     permitted(purpose, yes, own_kernel)?.install(&mut tool::run)
 }
 
-/// What may be installed.
+/// Packages that may be installed.
 #[derive(Default)]
 pub(crate) struct Permitted {
     names: Vec<&'static str>,

@@ -214,6 +214,8 @@ impl EmulatorProcess {
     pub(super) fn start(mut command: Command, complaints: PathBuf, package: &str) -> Result<Self> {
         let program = command.get_program().to_string_lossy().into_owned();
         die_with_parent(&mut command);
+        // Before the process exists, so that it cannot have waited for longer.
+        let began = Instant::now();
         let (stop, stopped) = mpsc::channel::<()>();
         let (sender, started) = mpsc::channel();
         let ended = Arc::new(Mutex::new(None));
@@ -256,7 +258,7 @@ impl EmulatorProcess {
                 ended,
                 complaints,
                 process,
-                began: Instant::now(),
+                began,
             }),
             Ok(Err(error)) if error.kind() == io::ErrorKind::NotFound => Err(failed(format!(
                 "there is no {program} on this machine; install the package {package}"
