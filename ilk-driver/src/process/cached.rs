@@ -18,12 +18,13 @@ use gilk_engine::{Image, Plan, Session};
 use gilk_samples::Meaning;
 use gilk_samples::kept_stacks::KeptStacks;
 use gilk_samples::metadata::Metadata;
+use gilk_samples::process_end::{EndWay, ProcessEnd};
 use gilk_samples::recording::{self, Appended, GrowingRecording, Loss, Recording};
 
 use super::launched::StoppedProgram as _;
 use super::{
-    CHILD_LEFT, CachedChildren, CloneEnd, CloneThreads, Exec, OUTSIDE, ProcessChoices,
-    ProcessLayouts, ProcessTarget, clock, ready, recorded_so_far, refused,
+    CHILD_LEFT, CachedChildren, CloneThreads, Exec, OUTSIDE, ProcessChoices, ProcessLayouts,
+    ProcessTarget, clock, ready, recorded_so_far, refused,
 };
 use crate::client::{CpuLosses, Event, InstrumentSummary, StopFlag, Summary};
 use crate::{Error, Result, programs};
@@ -34,9 +35,6 @@ const POLLED: Duration = Duration::from_millis(20);
 const FOLLOWED: Duration = Duration::from_millis(100);
 /// Longest time that `ilk clone --for` takes.
 const LONGEST: Duration = Duration::from_hours(24);
-
-/// Begins the names of processes in recordings of several.
-const PROCESS: &str = "process ";
 
 /// A run of a process in the code cache.
 #[derive(Clone, Copy, Debug)]
@@ -177,12 +175,10 @@ impl ProcessTarget {
             Some(following) => following.end(events)?,
             None => 0,
         };
-        let mut summary = summary(recording)?;
+        let (mut summary, ends) = summary(recording)?;
         summary.stopped = stop.is_stopped();
-        if !choices.is_one_in_cache() {
-            notes.push(of_note(&summary.ended, choices.exec));
-            summary.ended = notes.join(" ").trim_end().to_owned();
-        }
+        notes.extend(of_note(&ends, choices));
+        summary.ended = notes.join(" ");
         if self.has_ended() {
             summary.workload = Some(self.end()?);
         }
@@ -327,25 +323,22 @@ fn identifiers(metadata: &Metadata) -> BTreeSet<u64> {
     metadata.instruments.iter().map(|one| one.id).collect()
 }
 
-/// Returns the sentences about the ends of several executions without those about the usual ones: of a process, and of a
-/// program that another one follows.
-fn of_note(ends: &str, exec: Exec) -> String {
-    let usual = [CloneEnd::Ended(0), CloneEnd::Executed];
-    let usual = usual.iter().take(match exec {
-        Exec::Ends => 1,
-        Exec::Follows => 2,
-    });
-    usual.fold(ends.to_owned(), |ends, usual| {
-        let usual = format!("{} ", usual.sentence());
-        let parts = ends
-            .split_inclusive(&usual)
-            .map(|part| match part.strip_suffix(&usual) {
-                // Before it are the name of its process, and the sentences about others.
-                Some(others) => others.rsplit_once(PROCESS).map_or("", |(others, _)| others),
-                None => part,
-            });
-        parts.collect()
-    })
+/// Returns the sentences about the ends of executions: of one process in one program, or of several but for the usual ones,
+/// which are those of a process, and of a program that another one follows.
+fn of_note(ends: &[ProcessEnd], choices: ProcessChoices) -> Vec<String> {
+    if choices.is_one_in_cache() {
+        return ProcessEnd::lines(ends);
+    }
+    let is_usual = |end: &ProcessEnd| {
+        let is_usual = match end.way {
+            EndWay::Ended(_) | EndWay::Requested => true,
+            EndWay::Executed => choices.exec == Exec::Follows,
+            EndWay::LetGo { .. } => false,
+        };
+        is_usual && !end.reads_ended
+    };
+    let ends = ends.iter().filter(|end| !is_usual(end));
+    ends.map(ToString::to_string).collect()
 }
 
 /// Starts `ilk clone` for a process.
@@ -450,8 +443,8 @@ fn request_end(agent: &Child) {
     let _ended = unsafe { libc::kill(pid, libc::SIGTERM) };
 }
 
-/// Reads the summary of a recording.
-fn summary(path: &Path) -> Result<Summary> {
+/// Reads the summary of a recording, without sentences about ends, and the ends of its processes.
+fn summary(path: &Path) -> Result<(Summary, Vec<ProcessEnd>)> {
     let failed = |source| Error::Recording { source };
     let recording = Recording::open(path).map_err(failed)?;
     // Samples, and the last one's value, by instrument.
@@ -478,7 +471,7 @@ fn summary(path: &Path) -> Result<Summary> {
     add_by_cpu(&mut by_cpu, &recording.losses().map_err(failed)?);
     let bytes =
         std::fs::metadata(path).map_err(Error::io(path, "The recording must be readable."))?;
-    Ok(Summary {
+    let summary = Summary {
         instruments: instruments.collect(),
         recording: recording::Summary {
             path: path.to_path_buf(),
@@ -495,9 +488,9 @@ fn summary(path: &Path) -> Result<Summary> {
         failed_reads: totals.failed_reads.clone(),
         no_room: totals.no_room.clone(),
         cache: totals.cache,
-        ended: totals.ended.clone(),
         ..Summary::default()
-    })
+    };
+    Ok((summary, totals.ends.clone()))
 }
 
 /// Adds losses of rings by CPU.
@@ -520,20 +513,45 @@ mod tests {
 
     #[test]
     fn ends_of_several_executions_are_noted_but_for_the_usual_ones() {
-        let let_go =
-            "process 7 a: The process was let go, and continues in its original code: why. ";
-        let ended = |name: &str| format!("process {name}: The process has ended. ");
-        let executed = "process 9 sh: The process has executed another program. ";
+        let end = |pid, program: &str, way| ProcessEnd {
+            pid,
+            program: program.to_owned(),
+            way,
+            ..ProcessEnd::default()
+        };
+        let rule = EndWay::LetGo {
+            rule: "may-change".to_owned(),
+            at: 0,
+            why: "The process has ended.".to_owned(),
+        };
+        let unread = ProcessEnd {
+            reads_ended: true,
+            ..end(10, "d", EndWay::Ended(0))
+        };
         let ends = [
-            &ended("5 a"),
-            let_go,
-            &ended("6 b"),
-            executed,
-            &ended("9 c"),
-        ]
-        .concat();
-        assert_eq!(of_note(&ends, Exec::Follows), let_go);
-        assert_eq!(of_note(&ends, Exec::Ends), [let_go, executed].concat());
-        assert_eq!(of_note("", Exec::Follows), "");
+            end(5, "a", EndWay::Ended(0)),
+            end(7, "process 5 a: b", rule),
+            end(6, "b", EndWay::Ended(256)),
+            end(9, "sh", EndWay::Executed),
+            end(9, "c", EndWay::Requested),
+            unread,
+        ];
+        let noted = |cached_children, exec| {
+            let choices = ProcessChoices {
+                cached_children,
+                exec,
+                ..ProcessChoices::default()
+            };
+            of_note(&ends, choices)
+        };
+        let named = |all: &[usize]| -> Vec<String> {
+            all.iter().map(|number| ends[*number].to_string()).collect()
+        };
+        let own = CachedChildren::Own;
+        assert_eq!(noted(own, Exec::Follows), named(&[1, 5]));
+        assert_eq!(noted(own, Exec::Ends), named(&[1, 3, 5]));
+        let choices = ProcessChoices::default();
+        assert_eq!(of_note(&ends[..1], choices), ["The process has ended."]);
+        assert!(of_note(&[], choices).is_empty());
     }
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use gilk_samples::process_end::EndWay;
 use gilk_samples::recording::Recording;
 use gilk_samples::totals::{TotalValue, Totals};
 
@@ -144,7 +145,7 @@ fn totals_up_to_now_grow_to_those_of_the_end() {
     assert!(running.ilk.wait().unwrap().success());
     let recording = Recording::open(&file).unwrap();
     compare(recording.totals(), &lines);
-    assert_eq!(recording.totals().ended, "The process has ended.");
+    assert_eq!(recording.totals().ends[0].way, EndWay::Ended(0));
     let files = std::fs::read_dir(folder.path()).unwrap().flatten();
     let mut files = files.map(|file| file.file_name().into_string().unwrap());
     assert!(!files.any(|name| name.contains("live")));

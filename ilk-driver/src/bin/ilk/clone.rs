@@ -197,9 +197,9 @@ impl Clone {
             CloneEnd::Executed if self.exec == Exec::Follows => {}
             CloneEnd::Executed => {
                 let hint = "With --exec follows, that is in the cache, too.";
-                note!("ilk: {} {hint}", report.end.sentence());
+                note!("ilk: {} {hint}", report.process_end().way);
             }
-            CloneEnd::LetGo(_) => note!("ilk: {}", report.end.sentence()),
+            CloneEnd::LetGo(_) => note!("ilk: {}", report.process_end().way),
             CloneEnd::Ended(_) | CloneEnd::Detached => {}
         }
         if let Some(why) = &report.unkept {

@@ -56,7 +56,7 @@ use self::trigger::{BREAKPOINTS, Trigger};
 use super::executions::Exec;
 use super::launched::{HeldProcess, StoppedProgram};
 use super::names::{self, ProcessNames};
-use super::objects::objects;
+use super::objects::{objects, program_of};
 use super::ptrace::Tid;
 use super::remote::Remote;
 use super::removal::{memory, unmap};
@@ -272,12 +272,14 @@ fn check(pid: u32) -> Result<()> {
     Ok(())
 }
 
-/// Returns the number of the file of a process's program.
-fn program(pid: u32) -> Result<u64> {
+/// Returns the number of the file of a process's program, and its name.
+fn program(pid: u32) -> Result<(u64, String)> {
+    let name = program_of(pid)?;
+    let name = name.file_name().map(|name| name.display().to_string());
     let program = std::fs::metadata(proc(pid, "exe"));
     let program =
         program.map_err(|error| refused(pid, format!("its program cannot be read ({error})")))?;
-    Ok(program.ino())
+    Ok((program.ino(), name.unwrap_or_default()))
 }
 
 /// Finds the threads or the function that are chosen.
@@ -381,7 +383,7 @@ fn execute(
     progress.counters.get_or_init(|| cache.counters.clone());
     let before = cache.earlier.clone();
     let owned = owner::own(&cache)?;
-    let (program, tables) = (program(pid)?, cache.tables());
+    let ((program, program_name), tables) = (program(pid)?, cache.tables());
     let words = progress.words.get().cloned();
     let child = |child| news(CloneNews::Child(child));
     let children = options.children.then_some(ChildrenHeld {
@@ -463,6 +465,7 @@ fn execute(
     let reads_ended = cache.reads_ended;
     Ok(CloneReport {
         pid,
+        program: program_name,
         end,
         next,
         numbers: CacheNumbers {

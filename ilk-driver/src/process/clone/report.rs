@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use gilk_samples::beside::Beside;
 use gilk_samples::cache_numbers::CacheNumbers;
+use gilk_samples::process_end::{EndWay, ProcessEnd};
 use gilk_samples::recording::{Recording, Summary, sidecar_path};
 use gilk_samples::totals::Totals;
 
@@ -25,6 +26,8 @@ const BLOCKS: &str = "blocks";
 pub struct CloneReport {
     /// The number of the process.
     pub pid: u32,
+    /// The name of its program.
+    pub program: String,
     /// The end of it.
     pub end: CloneEnd,
     /// The program that the process has executed then, if that is to be held, or the reason why it could not be.
@@ -68,22 +71,34 @@ fn beside<const N: usize>(parts: [(&str, &Path); N], path: &Path) -> gilk_sample
     Beside::new(opened)?.write(path)
 }
 
-impl CloneEnd {
-    /// The end, as a sentence; nothing if it was requested.
-    #[must_use]
-    pub fn sentence(&self) -> String {
-        match self {
-            Self::Ended(_) => "The process has ended.".to_owned(),
-            Self::Executed => "The process has executed another program.".to_owned(),
-            Self::LetGo(refusal) => {
-                format!("The process was let go, and continues in its original code: {refusal}.")
-            }
-            Self::Detached => String::new(),
+impl From<&CloneEnd> for EndWay {
+    fn from(end: &CloneEnd) -> Self {
+        match end {
+            CloneEnd::Ended(status) => Self::Ended(*status),
+            CloneEnd::Executed => Self::Executed,
+            CloneEnd::Detached => Self::Requested,
+            CloneEnd::LetGo(refusal) => Self::LetGo {
+                rule: refusal.rule.to_string(),
+                at: refusal.at.0,
+                why: refusal.why.clone(),
+            },
         }
     }
 }
 
 impl CloneReport {
+    /// Returns the end of the execution, as recordings have it.
+    #[must_use]
+    pub fn process_end(&self) -> ProcessEnd {
+        ProcessEnd {
+            machine: String::new(),
+            pid: self.pid,
+            program: self.program.clone(),
+            way: EndWay::from(&self.end),
+            reads_ended: self.reads_ended,
+        }
+    }
+
     /// Has recordings use the objects that were read for other executions with the same.
     pub fn reuse(&mut self, images: &ReadImages) {
         self.recorder.reuse(images);
@@ -95,7 +110,7 @@ impl CloneReport {
     /// [`Error::Recording`] if it cannot be written; [`Error::Io`] if this machine cannot be described.
     pub fn record(&mut self, path: &Path) -> Result<CacheRecording> {
         let totals = Totals {
-            ended: self.end.sentence(),
+            ends: vec![self.process_end()],
             cache: Some(self.numbers),
             ..Totals::default()
         };
