@@ -9,6 +9,8 @@
 )]
 
 mod accessing;
+mod accessing_attached;
+mod accessing_generated;
 mod cache_both;
 mod cache_children;
 mod cache_dropped;
