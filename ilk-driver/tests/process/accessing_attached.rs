@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-use ilk_driver::accesses::{self, AccessFile, MemoryUse};
+use ilk_driver::accesses::{self, MemoryUse, RecordedExecution};
 
 use super::EndedChild;
 use super::cloned::{compiled_from, is_in_cache};
@@ -85,11 +85,13 @@ impl Recorded {
     }
 }
 
-/// Reads the accesses of a file that is complete.
-pub(super) fn read(file: &Path, mut each: impl FnMut(MemoryUse)) -> AccessFile {
-    let found = accesses::read(file, &mut each).unwrap();
-    assert_eq!(found.totals.unwrap().bytes_lost, 0);
-    found
+/// Reads the accesses of a file that is complete, of one process.
+pub(super) fn read(file: &Path, mut each: impl FnMut(MemoryUse)) -> RecordedExecution {
+    let mut found = accesses::read(file, &mut |access, _| each(access)).unwrap();
+    let execution = found.executions.pop().unwrap();
+    assert!(found.executions.is_empty());
+    assert_eq!(execution.totals.unwrap().bytes_lost, 0);
+    execution
 }
 
 /// Numbers of a line.

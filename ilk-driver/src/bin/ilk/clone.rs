@@ -77,7 +77,8 @@ pub(crate) struct Clone {
     live: bool,
     #[command(flatten)]
     force: Force,
-    /// Record every access of memory in this file, which 'ilk accesses' reads.
+    /// Record every access of memory in this file, which 'ilk accesses' reads. With --children own and --exec follows it has
+    /// those of all processes.
     #[arg(long, value_name = "FILE", conflicts_with = "recorded")]
     accesses: Option<PathBuf>,
     /// Bytes of records after which accesses are only counted as lost.
@@ -101,16 +102,16 @@ pub(crate) struct Clone {
     thread: Option<u32>,
     /// The children that the process forks: `clean`, they execute their original code; or `own`, each is in a cache of its
     /// own, with counts of its own. Each is stopped first, which its parent may see.
-    #[arg(long, value_name = "CHOICE", default_value = "clean", conflicts_with_all = ["thread", "accesses"])]
-    pub(crate) children: CachedChildren,
-    /// A process that executes another program: it `ends` to be in the cache, or `follows`, and is in the cache in that
-    /// program, too, from its entry on. Meanwhile it is stopped, which its parent may see.
     #[arg(
         long,
         value_name = "CHOICE",
-        default_value = "ends",
-        conflicts_with = "accesses"
+        default_value = "clean",
+        conflicts_with = "thread"
     )]
+    pub(crate) children: CachedChildren,
+    /// A process that executes another program: it `ends` to be in the cache, or `follows`, and is in the cache in that
+    /// program, too, from its entry on. Meanwhile it is stopped, which its parent may see.
+    #[arg(long, value_name = "CHOICE", default_value = "ends")]
     pub(crate) exec: Exec,
     /// Let it go after this time: 10s, 2m.
     #[arg(long = "for", value_name = "TIME", value_parser = crate::process::time)]
@@ -169,10 +170,10 @@ impl Clone {
             },
             exec: self.exec,
             children: self.children == CachedChildren::Own,
-            accesses: self.accesses.clone().map(|file| AccessOptions {
-                file,
-                most: self.most,
-            }),
+            accesses: self
+                .accesses
+                .clone()
+                .map(|file| AccessOptions::new(file, self.most)),
         };
         let mut launched = match self.program.split_first() {
             // The agent outlives a killed command.

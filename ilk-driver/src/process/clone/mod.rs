@@ -1,6 +1,7 @@
 //! A process that executes in a code cache (`engine::cache`): its threads execute translated code, and its original
 //! code is only read.
 
+mod access_file;
 mod accesses;
 mod agent;
 mod apart;
@@ -65,7 +66,7 @@ use super::{Recorder, maps, proc, refused, text};
 use crate::agent::StartMoment;
 use crate::{Result, interrupt};
 
-pub use accesses::AccessOptions;
+pub use access_file::AccessOptions;
 pub use agent::CloneEnd;
 pub use apart::AgentProcess;
 pub use block_counters::DynamicBlock;
@@ -97,7 +98,7 @@ pub enum CloneThreads {
 }
 
 /// Choices of an execution in the cache.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct CloneOptions {
     /// Count the executions of every block.
     pub count: bool,
