@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{ExitCode, ExitStatus};
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 use clap::{ArgGroup, Args};
 use gilk_engine::Addr;
 use gilk_samples::chart::{scale, totals};
@@ -71,7 +71,7 @@ pub(crate) struct Clone {
     #[arg(short, long, value_name = "FILE", requires = "recorded")]
     pub(crate) output: Option<PathBuf>,
     /// Meanwhile, write the recording up to now to FILE.live, about each second; it is removed at the end. With -e and
-    /// --session it has counts and totals, and FILE itself grows by the samples. With --children own and --exec follows it has
+    /// --session it has counts and totals, beside --count the executions of blocks, too, and FILE itself grows by the samples. With --children own and --exec follows it has
     /// all processes, and the whole recording of each that has ended.
     #[arg(long, requires = "output", requires = "recorded")]
     live: bool,
@@ -127,10 +127,6 @@ pub(crate) struct Clone {
 impl Clone {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         let session = self.session.as_deref();
-        ensure!(
-            !self.live || !self.count || (self.script.is_none() && session.is_none()),
-            "--live cannot be used with both --count and instruments: leave one of them out."
-        );
         let work = CacheWork::of(self.script.as_deref(), session, self.length)?;
         if let Some(output) = &self.output {
             let mut goals = self.force.goals();

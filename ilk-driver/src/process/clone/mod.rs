@@ -48,7 +48,7 @@ use self::drained::{DRAINED, Draining};
 use self::earlier::EarlierBlocks;
 use self::instrument_words::CacheWords;
 use self::later::LaterObjects;
-use self::live::LiveFile;
+use self::live::{LiveBlocks, LiveFile, LiveMeasured};
 use self::live_instruments::LiveRequest;
 use self::moments::CountedMoments;
 use self::progress::{Ended, ExecutionBegin, POLLED, Progress};
@@ -104,8 +104,8 @@ pub struct CloneOptions {
     pub count: bool,
     /// Read the counters in the course of the execution, so that its recording has them over time.
     pub over_time: bool,
-    /// Write the recording up to now to this file about each second, of instruments that run their counts and totals; it is
-    /// removed at the end.
+    /// Write the recording up to now to this file about each second: the executions of blocks if these are counted, and the
+    /// counts and totals of instruments that run. It is removed at the end.
     pub live: Option<PathBuf>,
     /// Leave that file at the end.
     pub live_stays: bool,
@@ -176,13 +176,12 @@ pub fn execute_in_cache(
                 path,
                 stays: options.live_stays,
             };
-            scope.spawn(move || match live {
-                Some(live) => {
-                    live::keep_instruments(&kept, (live, request), progress, news);
-                    None
-                }
-                None => live::keep_blocks(pid, &kept, progress, moments, news),
-            })
+            let counts = options.count || live.is_none();
+            let measured = LiveMeasured {
+                blocks: counts.then(|| LiveBlocks::new(pid, progress, moments)),
+                instruments: live.map(|live| (live, request)),
+            };
+            scope.spawn(move || measured.keep(&kept, progress, news))
         });
         let mut held = held;
         let begun = std::time::Instant::now();

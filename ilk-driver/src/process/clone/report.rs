@@ -3,10 +3,9 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use gilk_samples::beside::Beside;
 use gilk_samples::cache_numbers::CacheNumbers;
 use gilk_samples::process_end::{EndWay, ProcessEnd};
-use gilk_samples::recording::{Recording, Summary, sidecar_path};
+use gilk_samples::recording::{Summary, sidecar_path};
 use gilk_samples::totals::Totals;
 
 use super::agent::CloneEnd;
@@ -14,6 +13,7 @@ use super::block_counters::DynamicBlock;
 use super::moments::CountedMoment;
 use super::recording::{CacheRecorder, CacheRecording, CountedSoFar, ReadImages};
 use crate::accesses::AccessTotals;
+use crate::process::executions::write_beside;
 use crate::process::launched::HeldProcess;
 use crate::process::names::ProcessNames;
 use crate::process::parts::LoadedPart;
@@ -64,11 +64,10 @@ pub fn blocks_path(recording: &Path) -> PathBuf {
     recording.with_added_extension(BLOCKS)
 }
 
-/// Writes recordings with their names as one.
-fn beside<const N: usize>(parts: [(&str, &Path); N], path: &Path) -> gilk_samples::Result<Summary> {
-    let opened = parts.map(|(name, path)| Ok((name.to_owned(), Recording::open(path)?)));
-    let opened: Vec<_> = opened.into_iter().collect::<gilk_samples::Result<_>>()?;
-    Beside::new(opened)?.write(path)
+/// Writes the recordings of instruments, and of the executions of all blocks, whose labels begin with `blocks: `, as one.
+pub(super) fn with_blocks(instruments: &Path, blocks: &Path, path: &Path) -> Result<Summary> {
+    let parts = [(String::new(), instruments), (BLOCKS.to_owned(), blocks)];
+    write_beside(parts.into_iter(), path)
 }
 
 impl From<&CloneEnd> for EndWay {
@@ -125,12 +124,12 @@ impl CloneReport {
     pub fn record_beside(&mut self, instruments: &Path) -> Result<CacheRecording> {
         let blocks = blocks_path(instruments);
         let recorded = self.record_blocks(&blocks, Totals::default())?;
-        let written = beside([("", instruments), (BLOCKS, &blocks)], instruments);
+        let written = with_blocks(instruments, &blocks, instruments);
         for file in [&blocks, &sidecar_path(&blocks)] {
             std::fs::remove_file(file).map_err(Error::io(file, "It is not needed any more."))?;
         }
         Ok(CacheRecording {
-            summary: written.map_err(|source| Error::Recording { source })?,
+            summary: written?,
             ..recorded
         })
     }
