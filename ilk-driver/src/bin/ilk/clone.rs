@@ -75,6 +75,9 @@ pub(crate) struct Clone {
     /// all processes, and the whole recording of each that has ended.
     #[arg(long, requires = "output", requires = "recorded")]
     live: bool,
+    /// Write to the standard output which recordings the processes have, while they grow: lines for the window.
+    #[arg(long, hide = true, requires = "live", requires = "pid")]
+    pub(crate) announce: bool,
     #[command(flatten)]
     force: Force,
     /// Record every access of memory in this file, which 'ilk accesses' reads. With --children own and --exec follows it has
