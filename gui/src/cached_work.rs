@@ -32,8 +32,7 @@ const CHILDREN: [(CachedChildren, &str, &str); 2] = [
     (
         CachedChildren::Own,
         "have counts of their own",
-        "Each child that the process forks is in a code cache of its own, with counts, samples and lanes of its own. Samples \
-         of instruments are shown when it has ended.",
+        "Each child that the process forks is in a code cache of its own, with counts, samples and lanes of its own.",
     ),
 ];
 

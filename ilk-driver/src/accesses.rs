@@ -9,8 +9,13 @@
 //! | 2, groups | the thread, 0 (4 each), its base of `fs` (8); groups: a word with the number of the block and, in its upper half, 0 or 1 more than the instructions that were executed of it, and a word for each slot |
 //! | 3, name | the number of a block (4), the name of its first instruction |
 //! | 4, end | bytes of groups, bytes lost, instructions executed in the original code, threads left out (8 each) |
+//! | 5, process | the number of an execution, from 1 on, and the process (4 each), the name of its program |
+//! | 6, execution | the number of an execution (4) |
 //!
-//! A file without an end was not finished: its agent was killed.
+//! Chunks of blocks, groups, names and ends are of the execution of the last chunk before them that is of kind 5 or 6: that of a
+//! process in one of its programs. Each has blocks with numbers of their own, and an end. One without an end was not finished:
+//! its agent was killed, or has failed. Files of the version before, whose magic ends in `2`, have one execution, without its
+//! process.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -22,7 +27,9 @@ use gilk_engine::cache::{AccessPlace, RecordedAccess, RecordedBlock};
 use crate::{Error, Result};
 
 /// The first bytes of a file.
-pub const MAGIC: [u8; 8] = *b"GILKACC2";
+pub const MAGIC: [u8; 8] = *b"GILKACC3";
+/// Those of a file of one process, which is not named.
+const UNNAMED: [u8; 8] = *b"GILKACC2";
 /// The first of them, in all versions.
 const ANY_VERSION: &[u8] = b"GILKACC";
 
@@ -30,6 +37,8 @@ const BLOCK: u32 = 1;
 const GROUPS: u32 = 2;
 const NAME: u32 = 3;
 const END: u32 = 4;
+const PROCESS: u32 = 5;
+const EXECUTION: u32 = 6;
 
 /// Bytes of a chunk, at most: those of an area of a thread are far fewer.
 const MOST_IN_CHUNK: u64 = 1 << 28;
@@ -51,6 +60,7 @@ pub struct AccessTotals {
 }
 
 /// Writes a file.
+#[derive(Debug)]
 pub(crate) struct AccessWriter<W: Write>(W);
 
 impl<W: Write> AccessWriter<W> {
@@ -64,6 +74,17 @@ impl<W: Write> AccessWriter<W> {
         self.0.write_all(&kind.to_le_bytes())?;
         self.0.write_all(&(length as u64).to_le_bytes())?;
         parts.iter().try_for_each(|part| self.0.write_all(part))
+    }
+
+    /// Begins an execution: what follows is of it.
+    pub(crate) fn process(&mut self, execution: u32, pid: u32, program: &str) -> io::Result<()> {
+        let numbers = [execution, pid].map(u32::to_le_bytes).concat();
+        self.chunk(PROCESS, &[&numbers, program.as_bytes()])
+    }
+
+    /// Continues an execution: what follows is of it.
+    pub(crate) fn execution(&mut self, execution: u32) -> io::Result<()> {
+        self.chunk(EXECUTION, &[&execution.to_le_bytes()])
     }
 
     pub(crate) fn block(&mut self, block: &RecordedBlock) -> io::Result<()> {
@@ -134,6 +155,8 @@ impl<W: Write> AccessWriter<W> {
 /// An access, as a program made it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryUse {
+    /// The execution that it is of: an index of [`AccessFile::executions`].
+    pub execution: usize,
     /// Number of the thread that made it.
     pub thread: u32,
     /// The number of the block.
@@ -153,9 +176,20 @@ pub struct MemoryUse {
 /// Contents of a file beside its accesses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AccessFile {
+    /// Those of each process in each of its programs, in the order of their begins.
+    pub executions: Vec<RecordedExecution>,
+}
+
+/// Contents of a file that are of a process in one of its programs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RecordedExecution {
+    /// The number of the process; 0 if the file does not name it.
+    pub pid: u32,
+    /// The name of its program.
+    pub program: String,
     /// Names of the first instructions of blocks.
     pub names: HashMap<u32, String>,
-    /// Sizes and losses; `None` if the file has no end.
+    /// Sizes and losses; `None` if it has no end.
     pub totals: Option<AccessTotals>,
     /// Accesses that were executed and not recorded: masks, gathers, states of extensions, bits by a register.
     pub unrecorded: u64,
@@ -247,7 +281,7 @@ impl FileBlock {
     /// Gives the accesses of a group; `None` if it is wrong. Returns how many were not recorded.
     fn accesses(
         &self,
-        (block, thread, fs): (u32, u32, u64),
+        (execution, block, thread, fs): (usize, u32, u32, u64),
         executed: u32,
         slots: &[u64],
         each: &mut dyn FnMut(MemoryUse),
@@ -262,6 +296,7 @@ impl FileBlock {
             }
             let mut give = |access: &RecordedAccess, at: u64| {
                 each(MemoryUse {
+                    execution,
                     thread,
                     block,
                     instruction: *instruction,
@@ -328,7 +363,10 @@ impl FileBlock {
 ///
 /// # Errors
 /// It cannot be read, or is no file of accesses.
-pub fn read(path: &Path, each: &mut dyn FnMut(MemoryUse)) -> Result<AccessFile> {
+pub fn read(
+    path: &Path,
+    each: &mut dyn FnMut(MemoryUse, &RecordedExecution),
+) -> Result<AccessFile> {
     let wrong = |why: &str| Error::Target(format!("{} {why}.", path.display()));
     let failed = |error: io::Error| wrong(&format!("cannot be read ({error})"));
     let mut file = BufReader::new(File::open(path).map_err(failed)?);
@@ -337,12 +375,17 @@ pub fn read(path: &Path, each: &mut dyn FnMut(MemoryUse)) -> Result<AccessFile> 
     if begun.is_err() || !magic.starts_with(ANY_VERSION) {
         return Err(wrong("is no file of accesses"));
     }
-    if magic != MAGIC {
+    if ![MAGIC, UNNAMED].contains(&magic) {
         let why = "has accesses in the form of another version of ilk: record them again";
         return Err(wrong(why));
     }
     let mut found = AccessFile::default();
-    let mut blocks: HashMap<u32, FileBlock> = HashMap::new();
+    let mut blocks: Vec<HashMap<u32, FileBlock>> = Vec::new();
+    let mut execution = 0;
+    if magic == UNNAMED {
+        found.executions.push(RecordedExecution::default());
+        blocks.push(HashMap::new());
+    }
     let damaged = || wrong("is damaged");
     loop {
         let mut head = [0; 12];
@@ -366,12 +409,44 @@ pub fn read(path: &Path, each: &mut dyn FnMut(MemoryUse)) -> Result<AccessFile> 
             Err(error) => return Err(failed(error)),
         }
         let mut numbers = Numbers(&bytes);
+        let begun = found.executions.len();
+        match kind {
+            PROCESS => {
+                let (number, pid) = (numbers.short(), numbers.short());
+                let (Some(number), Some(pid)) = (number, pid) else {
+                    return Err(damaged());
+                };
+                if number as usize != begun + 1 {
+                    return Err(damaged());
+                }
+                execution = begun;
+                found.executions.push(RecordedExecution {
+                    pid,
+                    program: String::from_utf8_lossy(numbers.0).into_owned(),
+                    ..RecordedExecution::default()
+                });
+                blocks.push(HashMap::new());
+                continue;
+            }
+            EXECUTION => {
+                let number = numbers.short().ok_or_else(damaged)? as usize;
+                execution = number.checked_sub(1).ok_or_else(damaged)?;
+                continue;
+            }
+            _ => {}
+        }
+        let of = found.executions.get_mut(execution);
+        let Some((found, blocks)) = of.zip(blocks.get_mut(execution)) else {
+            return Err(damaged());
+        };
         match kind {
             BLOCK => {
                 let (number, block) = FileBlock::read(&mut numbers).ok_or_else(damaged)?;
                 blocks.insert(number, block);
             }
-            GROUPS => groups(&mut numbers, &blocks, &mut found, each).ok_or_else(damaged)?,
+            GROUPS => {
+                groups(&mut numbers, execution, blocks, found, each).ok_or_else(damaged)?;
+            }
             NAME => {
                 let number = numbers.short().ok_or_else(damaged)?;
                 let name = String::from_utf8_lossy(numbers.0).into_owned();
@@ -385,7 +460,6 @@ pub fn read(path: &Path, each: &mut dyn FnMut(MemoryUse)) -> Result<AccessFile> 
                     stepped: next()?,
                     threads_left_out: next()?,
                 });
-                return Ok(found);
             }
             _ => return Err(damaged()),
         }
@@ -395,9 +469,10 @@ pub fn read(path: &Path, each: &mut dyn FnMut(MemoryUse)) -> Result<AccessFile> 
 /// Gives the accesses of the groups of a chunk; `None` if one is wrong.
 fn groups(
     numbers: &mut Numbers<'_>,
+    execution: usize,
     blocks: &HashMap<u32, FileBlock>,
-    found: &mut AccessFile,
-    each: &mut dyn FnMut(MemoryUse),
+    found: &mut RecordedExecution,
+    each: &mut dyn FnMut(MemoryUse, &RecordedExecution),
 ) -> Option<()> {
     let thread = numbers.short()?;
     numbers.short()?;
@@ -412,169 +487,19 @@ fn groups(
         let executed = u32::try_from(header >> 32).ok()?.checked_sub(1);
         let (slots, next) = after.split_at_checked(usize::try_from(block.slots).ok()?)?;
         rest = next;
+        let mut accesses = 0;
         let mut counted = |access: MemoryUse| {
-            found.accesses += 1;
-            each(access);
+            accesses += 1;
+            each(access, found);
         };
-        let place = (number, thread, fs);
+        let place = (execution, number, thread, fs);
         let executed = executed.unwrap_or(all);
-        found.unrecorded += block.accesses(place, executed, slots, &mut counted)?;
+        let unrecorded = block.accesses(place, executed, slots, &mut counted)?;
+        found.unrecorded += unrecorded;
+        found.accesses += accesses;
     }
     Some(())
 }
 
 #[cfg(test)]
-mod tests {
-    use gilk_engine::Addr;
-
-    use super::*;
-
-    /// A block of one repeated store of 8 bytes, one store relative to a register, and one that is not recorded.
-    fn block() -> RecordedBlock {
-        let access = |instruction, place| RecordedAccess {
-            instruction,
-            reads: false,
-            writes: true,
-            size: 8,
-            place,
-        };
-        RecordedBlock {
-            number: 7,
-            from: Addr(0x10_0000),
-            end: Addr(0x10_0080),
-            pointer: 1,
-            slots: 3,
-            exits: Vec::new(),
-            instructions: vec![Addr(0x1000), Addr(0x1003), Addr(0x1007)],
-            accesses: vec![
-                access(
-                    0,
-                    AccessPlace::Repeated {
-                        first: 0,
-                        after: 1,
-                        register: 7,
-                        copied: Addr(0x10_0010),
-                    },
-                ),
-                access(
-                    1,
-                    AccessPlace::Sum {
-                        base: Some(2),
-                        index: None,
-                        displacement: -8,
-                        thread: false,
-                    },
-                ),
-                access(2, AccessPlace::Unknown),
-            ],
-        }
-    }
-
-    /// The bytes of a file with one group of the block, which has these slots.
-    fn file(slots: [u64; 3]) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        let mut writer = AccessWriter::new(&mut bytes).unwrap();
-        writer.block(&block()).unwrap();
-        let [first, after, base] = slots;
-        let words = [7, first, after, base].map(u64::to_le_bytes).concat();
-        writer.groups(42, 0, &words).unwrap();
-        writer.name(7, "stores").unwrap();
-        writer.end(&AccessTotals::default()).unwrap();
-        bytes
-    }
-
-    fn read_bytes(bytes: &[u8]) -> Result<(AccessFile, Vec<u64>)> {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("accesses");
-        std::fs::write(&path, bytes).unwrap();
-        let mut all = Vec::new();
-        let found = read(&path, &mut |access| all.push(access.at))?;
-        Ok((found, all))
-    }
-
-    #[test]
-    fn a_file_is_read_as_it_was_written() {
-        let (found, all) = read_bytes(&file([0x5000, 0x5018, 0x9000])).unwrap();
-        assert_eq!(all, [0x5000, 0x5008, 0x5010, 0x8ff8]);
-        assert_eq!((found.accesses, found.unrecorded), (4, 1));
-        assert_eq!(found.names[&7], "stores");
-        // Backward, as with the direction flag.
-        let (_, all) = read_bytes(&file([0x5018, 0x5008, 0x9000])).unwrap();
-        assert_eq!(all, [0x5018, 0x5010, 0x8ff8]);
-    }
-
-    #[test]
-    fn sums_of_registers_are_added_up_to_where_a_block_was_left() {
-        let access = |instruction, base, index, displacement| RecordedAccess {
-            instruction,
-            reads: true,
-            writes: false,
-            size: 4,
-            place: AccessPlace::Sum {
-                base,
-                index,
-                displacement,
-                thread: false,
-            },
-        };
-        let block = RecordedBlock {
-            slots: 2,
-            accesses: vec![
-                access(0, Some(0), Some((1, 8)), -4),
-                access(1, None, Some((0, 2)), 1),
-                access(2, Some(0), None, 0),
-            ],
-            ..block()
-        };
-        let mut bytes = Vec::new();
-        let mut writer = AccessWriter::new(&mut bytes).unwrap();
-        writer.block(&block).unwrap();
-        for executed in [3_u64, 0, 1, 2] {
-            let note = if executed == 3 { 0 } else { executed + 1 };
-            let words = [7 | note << 32, 0x1000, 0x20].map(u64::to_le_bytes);
-            writer.groups(42, 0, &words.concat()).unwrap();
-        }
-        writer.end(&AccessTotals::default()).unwrap();
-        let (_, all) = read_bytes(&bytes).unwrap();
-        let [sum, scaled] = [0x1000 + 8 * 0x20 - 4, 0x2001];
-        assert_eq!(all, [sum, scaled, 0x1000, sum, sum, scaled]);
-    }
-
-    #[test]
-    fn files_of_another_version_are_refused() {
-        let mut bytes = file([0x5000, 0x5018, 0x9000]);
-        bytes[MAGIC.len() - 1] = b'1';
-        let error = read_bytes(&bytes).unwrap_err().to_string();
-        assert!(error.contains("another version"), "{error}");
-    }
-
-    #[test]
-    fn damaged_files_are_refused_or_read() {
-        let whole = file([0x5000, 0x5018, 0x9000]);
-        for length in 0..whole.len() {
-            let outcome = read_bytes(&whole[..length]);
-            assert_eq!(outcome.is_err(), length < MAGIC.len(), "{length} bytes");
-            assert!(outcome.is_err() || outcome.unwrap().0.totals.is_none());
-        }
-        let mut refused = 0;
-        // But for the addresses of the repeated store, between which there would be many.
-        let slots = 0x5000_u64.to_le_bytes();
-        let slots = whole.windows(8).position(|bytes| bytes == slots).unwrap();
-        for at in (0..whole.len()).filter(|at| !(slots..slots + 16).contains(at)) {
-            let mut damaged = whole.clone();
-            damaged[at] ^= 0x80;
-            match read_bytes(&damaged) {
-                Ok(_) => {}
-                Err(error) => {
-                    assert!(error.to_string().contains("accesses"), "{error}");
-                    refused += 1;
-                }
-            }
-        }
-        assert!(refused > 20, "only {refused} were refused");
-        for end in [0x5001, 1 << 62, 0x5000 ^ 1 << 63] {
-            let error = read_bytes(&file([0x5000, end, 0])).unwrap_err().to_string();
-            assert!(error.contains("is damaged"), "{error}");
-        }
-    }
-}
+mod tests;

@@ -58,6 +58,7 @@ pub mod id;
 pub mod ids;
 pub mod kept_stacks;
 pub mod meaning;
+pub mod process_end;
 pub mod record;
 pub mod ring;
 

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cache_numbers::CacheNumbers;
 use crate::kept_stacks::KeptStacks;
+use crate::process_end::ProcessEnd;
 
 /// Aggregates of a run. They are in the footer of its recording.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -30,6 +31,9 @@ pub struct Totals {
     /// Reason why the session ended before its time, as a sentence; empty if it did not.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub ended: String,
+    /// Ends of executions in the code cache. Earlier recordings have their sentences in [`ended`](Self::ended).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ends: Vec<ProcessEnd>,
     /// Times without instruments, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gaps: Vec<Gap>,
@@ -121,6 +125,7 @@ impl Totals {
             && self.no_room.is_empty()
             && self.stacks.limits.is_empty()
             && self.ended.is_empty()
+            && self.ends.is_empty()
             && self.gaps.is_empty()
             && self.cost.is_none()
             && self.cache.is_none()
@@ -143,6 +148,7 @@ impl Totals {
         self.failed_reads.extend(failed.map(counted));
         self.no_room.extend(other.no_room.into_iter().map(counted));
         self.ended += &other.ended;
+        self.ends.extend(other.ends);
         self.stacks.of_processes.extend(other.stacks.of_processes);
         self.stacks.lost += other.stacks.lost;
         self.stacks.limits.extend(other.stacks.limits);

@@ -117,6 +117,11 @@ const QUICK: &[Package] = &[
         "compiles programs with another C library for tests",
     ),
     package(
+        "luajit",
+        &["luajit"],
+        "compiles code while it executes it, for tests",
+    ),
+    package(
         "dwz",
         &["dwz"],
         "makes supplementary files of debug information for tests",
@@ -135,6 +140,12 @@ const LONG: &[Package] = &[
     package("tar", &["tar"], "packs programs for the lab"),
     library("linux-source", "has the kernel's own tests"),
     library("libpython3.*-testsuite", "is the test suite of a program"),
+    package("nodejs", &["node"], "compiles code while it executes it"),
+    package(
+        "default-jdk-headless",
+        &["java"],
+        "compiles code while it executes it",
+    ),
     library("glibc-source", "has the C library's own tests"),
     package("tcl", &["tclsh"], "joins the source files of sqlite3"),
     library("tcl-dev", "links the program of sqlite3's own tests"),

@@ -282,10 +282,10 @@ impl Output<'_> {
                 }
             }
             Event::Aggregates(aggregates) => {
-                if self.is_due(Some(number))
-                    && let Some(processes) = &mut self.processes
-                {
-                    let all = processes.add_up(number, aggregates);
+                // Those of a process that has ended come once, and are shown with the next.
+                let processes = self.processes.as_mut();
+                let all = processes.map(|processes| processes.add_up(number, aggregates));
+                if let Some(all) = all.filter(|_| self.is_due(Some(number))) {
                     self.send(TargetNews::Aggregates(all));
                 }
             }

@@ -106,7 +106,10 @@ fn choose(harness: &mut Window, list: &str, words: &str) {
 fn worked(state: &State) -> BTreeMap<u64, String> {
     let record = state.timeline.record.as_ref().unwrap();
     let lanes = record.lanes().iter();
-    let lanes = lanes.filter(|lane| lane.label.ends_with("counter pre work block 0"));
+    let lanes = lanes.filter(|lane| {
+        let mut labels = ["counter", "timestamp"].into_iter();
+        labels.any(|one| lane.label.ends_with(&format!("{one} pre work block 0")))
+    });
     lanes
         .map(|lane| {
             let name = lane.label.split_once(": ").map_or("", |(name, _)| name);
@@ -221,17 +224,17 @@ fn instruments_of_children_in_the_code_cache_have_lanes_and_totals_of_their_own(
 }
 
 #[test]
-fn counts_and_totals_of_children_in_the_code_cache_are_shown_while_they_run() {
-    for instruments in [false, true] {
+fn counts_and_samples_of_children_in_the_code_cache_are_shown_while_they_run() {
+    for instrument in [None, Some("counter"), Some("timestamp")] {
         let folder = tempfile::tempdir().unwrap();
         let program = compiled(folder.path(), COPYING);
         let mut cat = Cat::of(Command::new(&program));
         let mut harness = attach_to(&cat, &program.display().to_string());
         choose(&mut harness, "Forked children", "have counts of their own");
-        if instruments {
+        if let Some(instrument) = instrument {
             with_instruments(&mut harness);
             open(&mut harness, "work");
-            place_in(&mut harness, "work", 0, "counter");
+            place_in(&mut harness, "work", 0, instrument);
             until_within(&mut harness, PATIENCE, "it can be run", |state| {
                 no_trouble(state);
                 state.run_hindrance().is_none()

@@ -478,6 +478,7 @@ impl SessionRun<'_> {
                 .failed
                 .as_ref()
                 .map_or_else(String::new, ToString::to_string),
+            ends: Vec::new(),
             gaps: self.tally.gaps.clone(),
             cost: self.cost(&hits),
             cache: None,

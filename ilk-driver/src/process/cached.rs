@@ -4,39 +4,35 @@
 //! cache must be a process of its own that outlives this one, and only a process with one thread can fork into it. Its
 //! report is its recording.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader, Read, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use gilk_engine::cache::CacheInstruments;
 use gilk_engine::{Image, Plan, Session};
 use gilk_samples::Meaning;
-use gilk_samples::kept_stacks::KeptStacks;
-use gilk_samples::metadata::Metadata;
-use gilk_samples::recording::{self, Appended, GrowingRecording, Loss, Recording};
+use gilk_samples::process_end::{EndWay, ProcessEnd};
+use gilk_samples::recording::{self, Recording};
 
+use super::announced::Announced;
+use super::followed_recording::{FollowedRecording, FollowedRecordings, add_by_cpu};
 use super::launched::StoppedProgram as _;
+use super::listener::{Listener, Listeners};
 use super::{
-    CHILD_LEFT, CachedChildren, CloneEnd, CloneThreads, Exec, OUTSIDE, ProcessChoices,
-    ProcessLayouts, ProcessTarget, clock, ready, recorded_so_far, refused,
+    CHILD_LEFT, CachedChildren, CloneThreads, Exec, OUTSIDE, ProcessChoices, ProcessLayouts,
+    ProcessTarget, clock, ready, recorded_so_far, refused,
 };
-use crate::client::{CpuLosses, Event, InstrumentSummary, StopFlag, Summary};
+use crate::client::{Event, InstrumentSummary, StopFlag, Summary};
 use crate::{Error, Result, programs};
 
 /// Interval at which a request to stop is polled.
 const POLLED: Duration = Duration::from_millis(20);
-/// Interval at which samples are passed on that the recording has.
-const FOLLOWED: Duration = Duration::from_millis(100);
 /// Longest time that `ilk clone --for` takes.
 const LONGEST: Duration = Duration::from_hours(24);
-
-/// Begins the names of processes in recordings of several.
-const PROCESS: &str = "process ";
 
 /// A run of a process in the code cache.
 #[derive(Clone, Copy, Debug)]
@@ -57,6 +53,22 @@ pub struct CachedRun<'r> {
     pub stop: &'r StopFlag,
 }
 
+impl CachedRun<'_> {
+    /// Returns whether instruments run in several processes, or in several programs of one.
+    fn is_several(&self) -> bool {
+        self.session.is_some() && !self.choices.is_one_in_cache()
+    }
+}
+
+/// Reads an announcement of `ilk clone`.
+fn announced(line: &str) -> Result<Announced> {
+    let announced = serde_json::from_str(line);
+    announced.map_err(|error| {
+        let why = format!("ilk has announced {line:?} ({error}), which is of another version.");
+        Error::Target(why)
+    })
+}
+
 impl ProcessLayouts {
     /// Returns why the instruments of a plan for the process, and for its image, do not run in the code cache, if so: of the process, or the
     /// rule and the place of one.
@@ -75,10 +87,9 @@ impl ProcessTarget {
     /// Has threads of the process execute in the code cache with every block counted or with the instruments of a session,
     /// until its end, for a time, or until a stop, when it continues in its original code; what it starts by choice, too. The results and the numbers of
     /// the cache are in the recording, which has all samples at its end; [`Event::Missed`] reports the number of those that
-    /// no event had. Meanwhile [`Event::Recorded`] has the executions of blocks up to now; [`Event::Samples`] has the samples of
-    /// instruments, as the recording grows, and [`Event::Aggregates`] their totals. Where what it starts is measured, too, both are
-    /// of all processes, and [`Event::Recorded`] has the hits of instruments, whose samples no event has before the end of
-    /// their process.
+    /// no event had. Meanwhile [`Event::Recorded`] has the executions of blocks up to now, of all processes if what it starts is
+    /// measured, too; [`Event::Samples`] has the samples of instruments, as the recording grows, and [`Event::Aggregates`] their
+    /// totals, of several processes each in an [`Event::OfProcess`].
     ///
     /// # Errors
     /// [`Error::Target`] if what it starts is [refused](ProcessChoices::refused_in_cache);
@@ -99,20 +110,25 @@ impl ProcessTarget {
         let mut agent = start(pid, &run)?;
         let live = recording.with_added_extension("live");
         let recorded = recorded_so_far(&live);
-        let lines = lines(&mut agent);
+        let said = lines(agent.stderr.take());
+        let announcements = lines(agent.stdout.take());
         let (mut last, mut released, mut requested) = (None, Ok(()), false);
         let (mut followed, mut following) = (Ok(()), None);
-        let mut totals = LiveTotals::default();
+        let mut all = run.is_several().then(|| {
+            let listeners = Listeners::new(events, true);
+            FollowedRecordings::new(listeners)
+        });
         let (mut has_begun, mut notes) = (false, Vec::new());
         loop {
-            match lines.recv_timeout(POLLED) {
+            match said.recv_timeout(POLLED) {
                 // It is in the cache in its next program.
                 Ok(line) if line.contains(&ready(pid)) && has_begun => {}
                 Ok(line) if line.contains(&ready(pid)) => {
                     has_begun = true;
                     let begun = match run.session {
                         Some(_) if choices.is_one_in_cache() => {
-                            FollowedRecording::begin(recording, events).map(Some)
+                            let listener = Listener::from(events.clone());
+                            FollowedRecording::begin(recording, listener).map(Some)
                         }
                         _ => {
                             // A listener that has ended needs no events.
@@ -127,19 +143,13 @@ impl ProcessTarget {
                     released = self.begin();
                 }
                 Ok(line) if line.contains(&recorded) && followed.is_ok() => {
-                    if following.is_none() {
-                        // A listener that has ended needs no events.
-                        let _no_listener = events.send(Event::Recorded(live.clone()));
-                    }
-                    if run.session.is_some() {
-                        followed = up_to_now(&live).map(|recording| {
-                            if let Some(recording) = recording {
-                                if let Some(following) = &mut following {
-                                    following.describe(recording.metadata(), events);
-                                }
-                                totals.send(&recording, events);
-                            }
-                        });
+                    match (&mut following, &mut all) {
+                        (Some(following), _) => followed = following.totals_up_to_now(),
+                        (None, Some(all)) => all.totals_up_to_now(),
+                        (None, None) => {
+                            // A listener that has ended needs no events.
+                            let _no_listener = events.send(Event::Recorded(live.clone()));
+                        }
                     }
                 }
                 Ok(line) if line.contains(&recorded) => {}
@@ -156,7 +166,16 @@ impl ProcessTarget {
                 Err(RecvTimeoutError::Disconnected) => break,
             }
             if let (Some(following), Ok(())) = (&mut following, &followed) {
-                followed = following.poll(events);
+                followed = following.poll();
+            }
+            if let Some(all) = all.as_mut().filter(|_| has_begun) {
+                for line in announcements.try_iter() {
+                    match announced(&line) {
+                        Ok(announced) => all.take(announced),
+                        Err(error) => followed = Err(error),
+                    }
+                }
+                all.poll();
             }
             if (stop.is_stopped() || released.is_err() || followed.is_err()) && !requested {
                 requested = true;
@@ -174,15 +193,13 @@ impl ProcessTarget {
         }
         followed?;
         let sent = match &mut following {
-            Some(following) => following.end(events)?,
-            None => 0,
+            Some(following) => following.end()?,
+            None => all.as_ref().map_or(0, FollowedRecordings::sent),
         };
-        let mut summary = summary(recording)?;
+        let (mut summary, ends) = summary(recording)?;
         summary.stopped = stop.is_stopped();
-        if !choices.is_one_in_cache() {
-            notes.push(of_note(&summary.ended, choices.exec));
-            summary.ended = notes.join(" ").trim_end().to_owned();
-        }
+        notes.extend(of_note(&ends, choices));
+        summary.ended = notes.join(" ");
         if self.has_ended() {
             summary.workload = Some(self.end()?);
         }
@@ -210,142 +227,22 @@ impl ProcessTarget {
     }
 }
 
-/// The recording of a run's instruments, whose samples are passed on as they are written: those of instruments that it had
-/// at its start. Others are of objects that were loaded later, which the totals up to now and the finished recording describe.
-struct FollowedRecording {
-    growing: GrowingRecording,
-    /// The identifiers of instruments that are described.
-    described: BTreeSet<u64>,
-    next: Instant,
-    sent: u64,
-    losses: BTreeMap<u16, CpuLosses>,
-}
-
-/// The totals of instruments up to now.
-#[derive(Default)]
-struct LiveTotals {
-    /// Hits without a stack that were reported.
-    lost_stacks: u64,
-}
-
-impl LiveTotals {
-    /// Passes on the totals of a recording.
-    fn send(&mut self, recording: &Recording, events: &Sender<Event>) {
-        let totals = recording.totals().clone();
-        if !totals.stacks.is_empty() {
-            let lost = std::mem::replace(&mut self.lost_stacks, totals.stacks.lost);
-            let stacks = KeptStacks {
-                lost: totals.stacks.lost.saturating_sub(lost),
-                ..totals.stacks
-            };
-            // A listener that has ended needs no events.
-            let _no_listener = events.send(Event::Stacks(stacks));
-        }
-        if !totals.added_up.is_empty() {
-            // A listener that has ended needs no events.
-            let _no_listener = events.send(Event::Aggregates(totals.added_up));
-        }
+/// Returns the sentences about the ends of executions: of one process in one program, or of several but for the usual ones,
+/// which are those of a process, and of a program that another one follows.
+fn of_note(ends: &[ProcessEnd], choices: ProcessChoices) -> Vec<String> {
+    if choices.is_one_in_cache() {
+        return ProcessEnd::lines(ends);
     }
-}
-
-/// Opens a recording up to now; nothing if it is removed already, since the end has the last totals.
-fn up_to_now(live: &Path) -> Result<Option<Recording>> {
-    match Recording::open(live) {
-        Ok(recording) => Ok(Some(recording)),
-        Err(_) if !live.exists() => Ok(None),
-        Err(source) => Err(Error::Recording { source }),
-    }
-}
-
-impl FollowedRecording {
-    /// Opens the recording, and passes its metadata on.
-    fn begin(path: &Path, events: &Sender<Event>) -> Result<Self> {
-        let growing = GrowingRecording::open(path);
-        let growing = growing.map_err(|source| Error::Recording { source })?;
-        let metadata = Box::new(growing.metadata().clone());
-        let described = identifiers(&metadata);
-        // A listener that has ended needs no events.
-        let _no_listener = events.send(Event::Described(metadata));
-        Ok(Self {
-            growing,
-            described,
-            next: Instant::now() + FOLLOWED,
-            sent: 0,
-            losses: BTreeMap::new(),
-        })
-    }
-
-    /// Passes on a description, if objects were loaded since the last one.
-    fn describe(&mut self, now: &Metadata, events: &Sender<Event>) {
-        let described = identifiers(now);
-        if described.len() > self.described.len() {
-            self.described = described;
-            // A listener that has ended needs no events.
-            let _no_listener = events.send(Event::Loaded(Box::new(now.clone())));
-        }
-    }
-
-    /// Passes on what was written, after a while.
-    fn poll(&mut self, events: &Sender<Event>) -> Result<()> {
-        if Instant::now() < self.next {
-            return Ok(());
-        }
-        self.end(events)?;
-        self.next = Instant::now() + FOLLOWED;
-        Ok(())
-    }
-
-    /// Passes on what was written; returns the number of all samples that were.
-    fn end(&mut self, events: &Sender<Event>) -> Result<u64> {
-        let appended = self.growing.read_on();
-        let Appended { batches, losses } =
-            appended.map_err(|source| Error::Recording { source })?;
-        for mut batch in batches {
-            batch
-                .samples
-                .retain(|sample| self.described.contains(&sample.id));
-            if batch.samples.is_empty() {
-                continue;
-            }
-            self.sent += batch.len() as u64;
-            // A listener that has ended needs no events.
-            let _no_listener = events.send(Event::Samples(Arc::new(batch)));
-        }
-        if losses.is_empty() {
-            return Ok(self.sent);
-        }
-        add_by_cpu(&mut self.losses, &losses);
-        let losses = self.losses.values().copied().collect();
-        // A listener that has ended needs no events.
-        let _no_listener = events.send(Event::Losses(losses));
-        Ok(self.sent)
-    }
-}
-
-/// The identifiers of the instruments that a recording describes.
-fn identifiers(metadata: &Metadata) -> BTreeSet<u64> {
-    metadata.instruments.iter().map(|one| one.id).collect()
-}
-
-/// Returns the sentences about the ends of several executions without those about the usual ones: of a process, and of a
-/// program that another one follows.
-fn of_note(ends: &str, exec: Exec) -> String {
-    let usual = [CloneEnd::Ended(0), CloneEnd::Executed];
-    let usual = usual.iter().take(match exec {
-        Exec::Ends => 1,
-        Exec::Follows => 2,
-    });
-    usual.fold(ends.to_owned(), |ends, usual| {
-        let usual = format!("{} ", usual.sentence());
-        let parts = ends
-            .split_inclusive(&usual)
-            .map(|part| match part.strip_suffix(&usual) {
-                // Before it are the name of its process, and the sentences about others.
-                Some(others) => others.rsplit_once(PROCESS).map_or("", |(others, _)| others),
-                None => part,
-            });
-        parts.collect()
-    })
+    let is_usual = |end: &ProcessEnd| {
+        let is_usual = match end.way {
+            EndWay::Ended(_) | EndWay::Requested => true,
+            EndWay::Executed => choices.exec == Exec::Follows,
+            EndWay::LetGo { .. } => false,
+        };
+        is_usual && !end.reads_ended
+    };
+    let ends = ends.iter().filter(|end| !is_usual(end));
+    ends.map(ToString::to_string).collect()
 }
 
 /// Starts `ilk clone` for a process.
@@ -360,6 +257,7 @@ fn start(pid: u32, run: &CachedRun<'_>) -> Result<Child> {
             None => &["--count"],
         })
         .arg("--live")
+        .args(run.is_several().then_some("--announce"))
         .args(match run.choices.cached_children {
             CachedChildren::Clean => [].as_slice(),
             CachedChildren::Own => &["--children", "own"],
@@ -391,7 +289,10 @@ fn start(pid: u32, run: &CachedRun<'_>) -> Result<Child> {
             Some(_) => Stdio::piped(),
             None => Stdio::null(),
         })
-        .stdout(Stdio::null())
+        .stdout(match run.is_several() {
+            true => Stdio::piped(),
+            false => Stdio::null(),
+        })
         .stderr(Stdio::piped());
     let parent = std::process::id();
     // SAFETY: between fork and exec, the closure executes system calls only.
@@ -420,10 +321,9 @@ fn start(pid: u32, run: &CachedRun<'_>) -> Result<Child> {
     Ok(agent)
 }
 
-/// Reads the lines of its messages on a thread.
-fn lines(agent: &mut Child) -> Receiver<String> {
+/// Reads the lines of what it writes on a thread.
+fn lines(messages: Option<impl Read + Send + 'static>) -> Receiver<String> {
     let (sender, lines) = unbounded();
-    let messages = agent.stderr.take();
     std::thread::spawn(move || {
         // What it prints is UTF-8, but for names of files.
         let read = messages
@@ -450,8 +350,8 @@ fn request_end(agent: &Child) {
     let _ended = unsafe { libc::kill(pid, libc::SIGTERM) };
 }
 
-/// Reads the summary of a recording.
-fn summary(path: &Path) -> Result<Summary> {
+/// Reads the summary of a recording, without sentences about ends, and the ends of its processes.
+fn summary(path: &Path) -> Result<(Summary, Vec<ProcessEnd>)> {
     let failed = |source| Error::Recording { source };
     let recording = Recording::open(path).map_err(failed)?;
     // Samples, and the last one's value, by instrument.
@@ -478,7 +378,7 @@ fn summary(path: &Path) -> Result<Summary> {
     add_by_cpu(&mut by_cpu, &recording.losses().map_err(failed)?);
     let bytes =
         std::fs::metadata(path).map_err(Error::io(path, "The recording must be readable."))?;
-    Ok(Summary {
+    let summary = Summary {
         instruments: instruments.collect(),
         recording: recording::Summary {
             path: path.to_path_buf(),
@@ -495,23 +395,9 @@ fn summary(path: &Path) -> Result<Summary> {
         failed_reads: totals.failed_reads.clone(),
         no_room: totals.no_room.clone(),
         cache: totals.cache,
-        ended: totals.ended.clone(),
         ..Summary::default()
-    })
-}
-
-/// Adds losses of rings by CPU.
-fn add_by_cpu(all: &mut BTreeMap<u16, CpuLosses>, losses: &[Loss]) {
-    for &Loss {
-        cpu, cause, count, ..
-    } in losses
-    {
-        let losses = all.entry(cpu).or_insert_with(|| CpuLosses {
-            cpu,
-            ..CpuLosses::default()
-        });
-        losses.add(cause, count);
-    }
+    };
+    Ok((summary, totals.ends.clone()))
 }
 
 #[cfg(test)]
@@ -520,20 +406,45 @@ mod tests {
 
     #[test]
     fn ends_of_several_executions_are_noted_but_for_the_usual_ones() {
-        let let_go =
-            "process 7 a: The process was let go, and continues in its original code: why. ";
-        let ended = |name: &str| format!("process {name}: The process has ended. ");
-        let executed = "process 9 sh: The process has executed another program. ";
+        let end = |pid, program: &str, way| ProcessEnd {
+            pid,
+            program: program.to_owned(),
+            way,
+            ..ProcessEnd::default()
+        };
+        let rule = EndWay::LetGo {
+            rule: "may-change".to_owned(),
+            at: 0,
+            why: "The process has ended.".to_owned(),
+        };
+        let unread = ProcessEnd {
+            reads_ended: true,
+            ..end(10, "d", EndWay::Ended(0))
+        };
         let ends = [
-            &ended("5 a"),
-            let_go,
-            &ended("6 b"),
-            executed,
-            &ended("9 c"),
-        ]
-        .concat();
-        assert_eq!(of_note(&ends, Exec::Follows), let_go);
-        assert_eq!(of_note(&ends, Exec::Ends), [let_go, executed].concat());
-        assert_eq!(of_note("", Exec::Follows), "");
+            end(5, "a", EndWay::Ended(0)),
+            end(7, "process 5 a: b", rule),
+            end(6, "b", EndWay::Ended(256)),
+            end(9, "sh", EndWay::Executed),
+            end(9, "c", EndWay::Requested),
+            unread,
+        ];
+        let noted = |cached_children, exec| {
+            let choices = ProcessChoices {
+                cached_children,
+                exec,
+                ..ProcessChoices::default()
+            };
+            of_note(&ends, choices)
+        };
+        let named = |all: &[usize]| -> Vec<String> {
+            all.iter().map(|number| ends[*number].to_string()).collect()
+        };
+        let own = CachedChildren::Own;
+        assert_eq!(noted(own, Exec::Follows), named(&[1, 5]));
+        assert_eq!(noted(own, Exec::Ends), named(&[1, 3, 5]));
+        let choices = ProcessChoices::default();
+        assert_eq!(of_note(&ends[..1], choices), ["The process has ended."]);
+        assert!(of_note(&[], choices).is_empty());
     }
 }

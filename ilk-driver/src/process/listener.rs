@@ -36,13 +36,15 @@ impl<'e> Listeners<'e> {
 
     /// Returns that of the next measurement, which is of a process.
     pub(super) fn next(&self, pid: u32) -> Listener {
-        let process = self.is_several.then(|| {
-            let number = self.next.fetch_add(1, Ordering::Relaxed);
-            (number, process_label(pid))
-        });
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        self.named(number, process_label(pid))
+    }
+
+    /// Returns that of a measurement with a number and a name, if it is one of several.
+    pub(super) fn named(&self, number: u32, name: String) -> Listener {
         Listener {
             events: self.events.clone(),
-            process,
+            process: self.is_several.then_some((number, name)),
         }
     }
 }

@@ -9,6 +9,7 @@
 //! words. The [image](Subject::image) and the [layout](Reserved::layout) are planned for and verified as those of a
 //! kernel are; [`Attached::attach`] takes nothing but the verified plan.
 
+mod announced;
 mod attached;
 mod cached;
 mod child;
@@ -21,6 +22,7 @@ mod every_target;
 mod executing;
 mod executions;
 mod followed;
+mod followed_recording;
 mod forks;
 mod frame;
 mod generated;
@@ -72,6 +74,7 @@ use std::path::PathBuf;
 
 use gilk_engine::Addr;
 
+pub use announced::Announced;
 pub use attached::{Attached, Removed};
 pub use cached::CachedRun;
 pub use children::{Children, with_children};

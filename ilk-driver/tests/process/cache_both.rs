@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use gilk_engine::InstrumentId;
+use gilk_samples::process_end::EndWay;
 use gilk_samples::recording::Recording;
 
 use super::cache_instruments::{in_cache, total};
@@ -117,7 +118,9 @@ fn instruments_and_the_executions_of_blocks_are_in_one_recording() {
         }
     }
     assert!(both.totals().cache.is_some_and(|one| one.blocks > 0));
-    assert_eq!(both.totals().ended, "The process has ended.");
+    let ends = &both.totals().ends;
+    let ways: Vec<_> = ends.iter().map(|end| &end.way).collect();
+    assert_eq!(ways, [&EndWay::Ended(0)]);
     // Nothing else is left.
     let files = std::fs::read_dir(folder.path()).unwrap().flatten();
     let files: Vec<_> = files.map(|file| file.file_name()).collect();

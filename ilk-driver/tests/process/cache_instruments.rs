@@ -326,7 +326,6 @@ fn instruments_that_the_cache_does_not_run_are_refused() {
     let counter = ["-e", "entry:counted { @n = count() }"];
     for other in [
         &["--accesses", "accesses"][..],
-        &["--count", "-o", "counts.arrow", "--live"],
         &["--session", "session.ron"],
     ] {
         let said = refused(&[&counter[..], other].concat(), &program);

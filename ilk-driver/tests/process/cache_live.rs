@@ -1,10 +1,12 @@
 //! Totals of instruments in the code cache are in a file while they run, and grow to those of the end.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use gilk_samples::process_end::EndWay;
 use gilk_samples::recording::Recording;
 use gilk_samples::totals::{TotalValue, Totals};
 
@@ -39,12 +41,13 @@ struct Running {
 }
 
 impl Running {
-    fn start(folder: &Path, file: &Path, program: &Path) -> Self {
+    fn start(folder: &Path, file: &Path, options: &[&str], program: &Path) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ilk"));
         let command = command
             .env("XDG_CACHE_HOME", folder)
             .args(["clone", "--live", "-e", SCRIPT, "-o"])
             .arg(file)
+            .args(options)
             .arg("--")
             .arg(program);
         let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -106,12 +109,32 @@ fn compare(totals: &Totals, lines: &[u64]) {
     assert_eq!(rows.len(), 2);
 }
 
+/// The values of samples by the labels of their instruments, the last of each.
+fn last_values(recording: &Recording) -> BTreeMap<String, u64> {
+    let mut last = BTreeMap::new();
+    for sample in recording.merged().map(|sample| sample.unwrap().1) {
+        last.insert(sample.id, sample.value);
+    }
+    let instruments = recording.metadata().instruments.iter();
+    let values = instruments.filter_map(|one| Some((one.label.clone(), *last.get(&one.id)?)));
+    values.collect()
+}
+
 #[test]
 fn totals_up_to_now_grow_to_those_of_the_end() {
+    follow(&[]);
+}
+
+#[test]
+fn totals_and_executions_of_blocks_up_to_now_grow_to_those_of_the_end() {
+    follow(&["--count"]);
+}
+
+fn follow(options: &[&str]) {
     let folder = tempfile::tempdir().unwrap();
     let program = compiled_from(folder.path(), PROGRAM, &[]);
     let [file, live] = ["work.arrow", "work.arrow.live"].map(|name| folder.path().join(name));
-    let mut running = Running::start(folder.path(), &file, &program);
+    let mut running = Running::start(folder.path(), &file, options, &program);
     let mut lines = Vec::new();
     let mut before = 0;
     for calls in [100, 250, 7] {
@@ -132,9 +155,19 @@ fn totals_up_to_now_grow_to_those_of_the_end() {
             assert!((before..=meant).contains(&now), "{now} after {before}");
             before = now;
             // Those that only count are samples.
-            let samples = recording.merged().map(|sample| sample.unwrap().1.value);
+            let values = last_values(&recording);
+            let (blocks, counts): (BTreeMap<_, _>, BTreeMap<_, _>) =
+                (values.iter()).partition(|(label, _)| label.starts_with("blocks: "));
             let evens: u64 = lines.iter().map(|calls| calls.div_ceil(2)).sum();
-            if now == meant && samples.eq([evens]) {
+            // The first may be written before a block was executed.
+            assert!(blocks.is_empty() || !options.is_empty(), "{blocks:?}");
+            let of = |function: &str| {
+                let label = format!("blocks: counter pre {function} block 0");
+                blocks.get(&label).map(|count| **count)
+            };
+            let are_counted = of("work") == Some(meant) && of("even") == Some(evens);
+            let is_counted = options.is_empty() || are_counted;
+            if now == meant && is_counted && counts.into_values().eq([&evens]) {
                 break recording;
             }
         };
@@ -144,8 +177,8 @@ fn totals_up_to_now_grow_to_those_of_the_end() {
     assert!(running.ilk.wait().unwrap().success());
     let recording = Recording::open(&file).unwrap();
     compare(recording.totals(), &lines);
-    assert_eq!(recording.totals().ended, "The process has ended.");
+    assert_eq!(recording.totals().ends[0].way, EndWay::Ended(0));
     let files = std::fs::read_dir(folder.path()).unwrap().flatten();
     let mut files = files.map(|file| file.file_name().into_string().unwrap());
-    assert!(!files.any(|name| name.contains("live")));
+    assert!(!files.any(|name| name.contains("live") || name.contains("blocks")));
 }

@@ -72,7 +72,8 @@ fn worked(file: &Path, is_counted: bool) -> Vec<Vec<u64>> {
             last.extend(batch.unwrap().samples.iter().map(|one| (one.id, one.value)));
         }
         let instruments = recording.metadata().instruments.iter();
-        for one in instruments.filter(|one| one.label.ends_with(" work block 0")) {
+        let blocks = instruments.filter(|one| one.placed.is_none());
+        for one in blocks.filter(|one| one.label.ends_with(" work block 0")) {
             add(&one.label, last[&one.id]);
         }
     } else {
@@ -149,6 +150,13 @@ fn follow(measured: &[&str], is_counted: bool) {
 #[test]
 fn blocks_of_children_are_recorded_while_they_run() {
     follow(&["--count"], true);
+}
+
+#[test]
+fn blocks_of_children_are_recorded_beside_totals_while_they_run() {
+    let script = "entry:work { @calls = hist(arg0) }";
+    follow(&["--count", "-e", script], true);
+    follow(&["--count", "-e", script], false);
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use gilk_engine::InstrumentId;
+use gilk_samples::process_end::EndWay;
 use gilk_samples::recording::Recording;
 
 use super::cloned::{self, compiled_from, is_in_cache, started};
@@ -113,7 +114,8 @@ fn a_recording_of_the_cache_has_the_counts_and_numbers_that_are_printed() {
 
     let recording = Recording::open(file).unwrap();
     assert!(recording.recovered().is_none());
-    assert_eq!(recording.totals().ended, "The process has ended.");
+    let end = &recording.totals().ends[0];
+    assert_eq!((&*end.program, &end.way), ("cloned", &EndWay::Ended(0)));
     let counts = recorded(&recording);
     assert!(recording.samples() >= counts.len() as u64);
     let of = |function: &str| {
@@ -256,10 +258,16 @@ fn the_rule_that_let_a_process_go_is_recorded() {
         folder.path(),
     );
     let recording = Recording::open(&file).unwrap();
-    let ended = &recording.totals().ended;
-    assert!(ended.contains("may-change"), "{ended}");
+    let [end] = &recording.totals().ends[..] else {
+        panic!("{:?}", recording.totals().ends);
+    };
+    let EndWay::LetGo { rule, at, why } = &end.way else {
+        panic!("{end:?}");
+    };
+    assert_eq!(rule, "may-change");
+    assert!(*at > 0 && !why.is_empty(), "{end:?}");
     let errors = text(&cached.stderr);
-    assert!(errors.contains(ended.as_str()), "{ended}: {errors}");
+    assert!(errors.contains(&end.sentence()), "{end:?}: {errors}");
 }
 
 /// The message that a person waits for, and Ctrl-C: the counts up to then are recorded.
@@ -299,7 +307,8 @@ fn a_process_is_in_the_cache_when_that_is_announced() {
     drop(input);
     assert!(child.wait().unwrap().success());
     let recording = Recording::open(&file).unwrap();
-    assert_eq!(recording.totals().ended, "");
+    assert_eq!(recording.totals().ends[0].way, EndWay::Requested);
+    assert_eq!(recording.totals().ends[0].pid, pid);
     let work = recorded(&recording);
     let work = work.iter().filter(|((name, _), _)| name == "work");
     assert!(work.map(|(_, count)| count).sum::<u64>() > 0, "{rest}");
@@ -400,11 +409,15 @@ fn a_process_is_let_go_when_its_client_is_killed() {
     assert!(child.wait().unwrap().success());
     // Its command records what was counted.
     let begun = Instant::now();
-    while !file.exists() {
+    let is_whole = |recording: &Recording| recording.recovered().is_none();
+    let recording = loop {
+        if let Some(recording) = Recording::open(&file).ok().filter(is_whole) {
+            break recording;
+        }
         assert!(begun.elapsed() < Duration::from_secs(60));
         std::thread::sleep(Duration::from_millis(20));
-    }
-    assert_eq!(Recording::open(&file).unwrap().totals().ended, "");
+    };
+    assert_eq!(recording.totals().ends[0].way, EndWay::Requested);
 }
 
 #[test]

@@ -9,6 +9,9 @@
 )]
 
 mod accessing;
+mod accessing_attached;
+mod accessing_children;
+mod accessing_generated;
 mod cache_both;
 mod cache_children;
 mod cache_dropped;

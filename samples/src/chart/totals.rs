@@ -7,6 +7,7 @@ use super::{bars, scale};
 use crate::cache_numbers::CacheNumbers;
 use crate::kept_stacks::KeptStacks;
 use crate::metadata::{Clock, Metadata};
+use crate::process_end::ProcessEnd;
 use crate::totals::{Counted, HitsCost, SessionCost, Total, TotalRow, TotalValue, Totals};
 
 /// Widths of a histogram's counts and ranges.
@@ -29,6 +30,9 @@ pub fn text(totals: &Totals, metadata: &Metadata, all: bool) -> String {
     if !totals.ended.is_empty() {
         // Writing to a String cannot fail.
         let _infallible = writeln!(out, "{}", totals.ended);
+    }
+    for line in ProcessEnd::lines(&totals.ends) {
+        let _infallible = writeln!(out, "{line}");
     }
     for gap in &totals.gaps {
         let _infallible = writeln!(out, "{gap}");
@@ -363,6 +367,16 @@ mod tests {
         let text_of = |all| text(&totals, &metadata(), all);
         assert!(text_of(false).lines().eq(lines), "{}", text_of(false));
         assert_eq!(text_of(true).lines().count(), 6);
+    }
+
+    /// Recordings of earlier versions have a text in the place of ends.
+    #[test]
+    fn an_earlier_footer_is_read() {
+        let footer = r#"{"added_up":[],"ended":"process 5 a: The process has ended. "}"#;
+        let totals: Totals = serde_json::from_str(footer).unwrap();
+        assert!(totals.ends.is_empty() && !totals.is_empty());
+        let shown = text(&totals, &Metadata::default(), false);
+        assert_eq!(shown, "process 5 a: The process has ended. \n");
     }
 
     #[test]

@@ -6,6 +6,7 @@ use super::*;
 use crate::clocks::Reading;
 use crate::kept_stacks::KeptStacks;
 use crate::metadata::{Clock, Delivers, InstrumentInfo, Placed};
+use crate::process_end::ProcessEnd;
 use crate::recording::LossCause;
 use crate::totals::{Counted, Gap, Total, TotalBucket, TotalValue as Value, Totals};
 use crate::{HookType, InstrumentId, Meaning, Sample};
@@ -307,6 +308,10 @@ fn totals_are_prefixed_by_machine_and_converted_to_nanoseconds() {
                 ..KeptStacks::default()
             },
             ended: String::new(),
+            ends: vec![ProcessEnd {
+                pid: 7,
+                ..ProcessEnd::default()
+            }],
             gaps: vec![Gap {
                 out: 1.0,
                 back: Some(2.5),
@@ -329,6 +334,8 @@ fn totals_are_prefixed_by_machine_and_converted_to_nanoseconds() {
         let frames = &totals.stacks.frames;
         assert_eq!(frames, &[(7, vec!["vfs_read".to_owned()])].into());
         assert_eq!(totals.stacks.lost, 6);
+        let ends = totals.ends.iter().map(|end| (&*end.machine, end.pid));
+        assert!(ends.eq([("one", 7), ("two", 7)]));
         let why: Vec<&str> = totals.gaps.iter().map(|gap| &*gap.why).collect();
         assert_eq!(
             why,

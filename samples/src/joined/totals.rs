@@ -28,6 +28,9 @@ impl Joined {
                 gap.why = format!("on {}, {}", machine.name, gap.why);
                 all.gaps.push(gap);
             }
+            for end in &mut totals.ends {
+                machine.name.clone_into(&mut end.machine);
+            }
             for one in totals.added_up.iter_mut().filter(|one| one.unit == TICKS) {
                 let ticks =
                     |ticks: i128| ticks.saturating_mul(HZ.into()) / i128::from(member.turn.hz);

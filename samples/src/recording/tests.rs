@@ -8,6 +8,7 @@ use super::*;
 use crate::cache_numbers::CacheNumbers;
 use crate::kept_stacks::KeptStacks;
 use crate::metadata::{Clock, Delivers, InstrumentInfo, Metadata};
+use crate::process_end::{EndWay, ProcessEnd};
 use crate::record::ALL_CPUS;
 use crate::totals::{Counted, Gap, SessionCost, Total, TotalBucket, TotalValue, Totals};
 use crate::{Batch, Error, HookType, InstrumentId, Meaning, Sample};
@@ -337,6 +338,16 @@ fn totals() -> impl Strategy<Value = Totals> {
             limits: ["Stacks end in a test.".to_owned()].into(),
         },
         ended: "The session was ended: a test ended it.".to_owned(),
+        ends: vec![ProcessEnd {
+            pid: 7,
+            program: "sh".to_owned(),
+            way: EndWay::LetGo {
+                rule: "may-change".to_owned(),
+                at: u64::MAX,
+                why: "a test wanted it".to_owned(),
+            },
+            ..ProcessEnd::default()
+        }],
         gaps: vec![Gap {
             out: 0.5,
             back: Some(1.5),

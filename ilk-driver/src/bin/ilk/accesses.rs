@@ -1,16 +1,19 @@
 //! `ilk accesses`: the accesses of memory that a program in the code cache has recorded.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use gilk_samples::chart::scale;
-use ilk_driver::accesses::{self, MemoryUse};
+use ilk_driver::accesses::{self, MemoryUse, RecordedExecution};
 use ilk_driver::note;
 
 /// Rows that are shown, unless --all is given.
 const SHOWN: usize = 20;
+
+/// The sentence about a file, or a process of it, whose last records are missing.
+const NO_END: &str = "The file has no end: the agent was killed, and the last records are missing.";
 
 /// Keys that accesses are added up by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -25,7 +28,8 @@ enum By {
 
 /// Show accesses of memory that 'ilk clone --accesses' has recorded: reads, writes and bytes.
 ///
-/// An access counts for the page or the line of its first byte; one that reads and writes counts as both.
+/// An access counts for the page or the line of its first byte; one that reads and writes counts as both. Those of several
+/// processes are shown one after the other.
 #[derive(Args)]
 pub(crate) struct Accesses {
     /// A file of 'ilk clone --accesses'.
@@ -36,8 +40,8 @@ pub(crate) struct Accesses {
     /// Show all rows, not only the twenty with the most accesses.
     #[arg(long)]
     all: bool,
-    /// Write every access instead, as CSV: thread, address of the instruction, R, W or RW, address, bytes. Those of a
-    /// thread are in the order of execution.
+    /// Write every access instead, as CSV: thread, address of the instruction, R, W or RW, address, bytes, process. Those
+    /// of a thread are in the order of execution.
     #[arg(long, conflicts_with_all = ["by", "all"])]
     csv: bool,
 }
@@ -69,11 +73,11 @@ impl Accesses {
     pub(crate) fn run(self) -> anyhow::Result<()> {
         let mut out = std::io::BufWriter::new(std::io::stdout().lock());
         let mut written = Ok(());
-        let mut sums: HashMap<u64, Sums> = HashMap::new();
+        let mut sums: BTreeMap<usize, HashMap<u64, Sums>> = BTreeMap::new();
         if self.csv {
-            writeln!(out, "thread,instruction,kind,address,bytes")?;
+            writeln!(out, "thread,instruction,kind,address,bytes,process")?;
         }
-        let mut each = |access: MemoryUse| {
+        let mut each = |access: MemoryUse, execution: &RecordedExecution| {
             if self.csv {
                 let kind = match (access.reads, access.writes) {
                     (true, true) => "RW",
@@ -83,8 +87,8 @@ impl Accesses {
                 if written.is_ok() {
                     written = writeln!(
                         out,
-                        "{},{:#x},{kind},{:#x},{}",
-                        access.thread, access.instruction, access.at, access.size
+                        "{},{:#x},{kind},{:#x},{},{}",
+                        access.thread, access.instruction, access.at, access.size, execution.pid
                     );
                 }
                 return;
@@ -94,69 +98,101 @@ impl Accesses {
                 By::Page => access.at & !0xfff,
                 By::Line => access.at & !0x3f,
             };
+            let sums = sums.entry(access.execution).or_default();
             sums.entry(key).or_default().add(&access);
         };
         let found = accesses::read(&self.file, &mut each)?;
         written?;
-        if !self.csv {
-            let mut rows: HashMap<String, Sums> = HashMap::new();
-            for (key, sum) in sums {
-                let name = match self.by {
-                    By::Function => function(&found.names, key),
-                    By::Page | By::Line => format!("{key:#x}"),
-                };
-                rows.entry(name).or_default().merge(sum);
-            }
-            let mut total = Sums::default();
-            rows.values().for_each(|sum| total.merge(*sum));
-            let mut sorted: Vec<(String, Sums)> = rows.into_iter().collect();
-            sorted.sort_by(|(name, one), (other_name, other)| {
-                let order = (other.reads + other.writes).cmp(&(one.reads + one.writes));
-                order.then_with(|| name.cmp(other_name))
-            });
-            let shown = if self.all { sorted.len() } else { SHOWN };
-            let place = match self.by {
-                By::Function => "function",
-                By::Page => "page",
-                By::Line => "line",
+        if found.executions.is_empty() {
+            note!("ilk: {NO_END}");
+        }
+        let is_one = found.executions.len() == 1;
+        for (number, execution) in found.executions.iter().enumerate() {
+            let name = match is_one {
+                true => String::new(),
+                false => format!("Process {}, {}: ", execution.pid, execution.program),
             };
-            writeln!(
-                out,
-                "           reads           writes            bytes  {place}"
-            )?;
-            let row = |sum: &Sums| {
-                let [reads, writes, bytes] = [sum.reads, sum.writes, sum.bytes].map(scale::grouped);
-                format!("{reads:>16} {writes:>16} {bytes:>16}")
-            };
-            for (name, sum) in sorted.iter().take(shown) {
-                writeln!(out, "{}  {name}", row(sum))?;
+            if !self.csv {
+                if !is_one {
+                    writeln!(out, "{}", name.trim_end())?;
+                }
+                self.show(
+                    &mut out,
+                    execution,
+                    sums.remove(&number).unwrap_or_default(),
+                )?;
             }
-            writeln!(
-                out,
-                "{}  all {}",
-                row(&total),
-                scale::grouped(sorted.len() as u64)
-            )?;
+            out.flush()?;
+            note_losses(&name, execution);
         }
         out.flush()?;
-        if found.unrecorded > 0 {
-            let count = scale::grouped(found.unrecorded);
-            note!(
-                "ilk: {count} accesses are not recorded: masks, gathers, states of extensions, bits by a register."
-            );
-        }
-        match found.totals {
-            None => note!(
-                "ilk: The file has no end: the agent was killed, and the last records are missing."
-            ),
-            Some(totals) if totals.bytes_lost > 0 => {
-                let (lost, kept) = (totals.bytes_lost, totals.bytes);
-                let [lost, kept] = [lost, kept].map(scale::grouped);
-                note!("ilk: {lost} bytes of records were lost, after {kept} bytes.");
-            }
-            Some(_) => {}
-        }
         Ok(())
+    }
+
+    /// Shows the sums of a process.
+    fn show(
+        &self,
+        out: &mut impl Write,
+        execution: &RecordedExecution,
+        sums: HashMap<u64, Sums>,
+    ) -> std::io::Result<()> {
+        let mut rows: HashMap<String, Sums> = HashMap::new();
+        for (key, sum) in sums {
+            let name = match self.by {
+                By::Function => function(&execution.names, key),
+                By::Page | By::Line => format!("{key:#x}"),
+            };
+            rows.entry(name).or_default().merge(sum);
+        }
+        let mut total = Sums::default();
+        rows.values().for_each(|sum| total.merge(*sum));
+        let mut sorted: Vec<(String, Sums)> = rows.into_iter().collect();
+        sorted.sort_by(|(name, one), (other_name, other)| {
+            let order = (other.reads + other.writes).cmp(&(one.reads + one.writes));
+            order.then_with(|| name.cmp(other_name))
+        });
+        let shown = if self.all { sorted.len() } else { SHOWN };
+        let place = match self.by {
+            By::Function => "function",
+            By::Page => "page",
+            By::Line => "line",
+        };
+        writeln!(
+            out,
+            "           reads           writes            bytes  {place}"
+        )?;
+        let row = |sum: &Sums| {
+            let [reads, writes, bytes] = [sum.reads, sum.writes, sum.bytes].map(scale::grouped);
+            format!("{reads:>16} {writes:>16} {bytes:>16}")
+        };
+        for (name, sum) in sorted.iter().take(shown) {
+            writeln!(out, "{}  {name}", row(sum))?;
+        }
+        writeln!(
+            out,
+            "{}  all {}",
+            row(&total),
+            scale::grouped(sorted.len() as u64)
+        )
+    }
+}
+
+/// Reports the accesses of a process that are not there.
+fn note_losses(name: &str, execution: &RecordedExecution) {
+    if execution.unrecorded > 0 {
+        let count = scale::grouped(execution.unrecorded);
+        note!(
+            "ilk: {name}{count} accesses are not recorded: masks, gathers, states of extensions, bits by a register."
+        );
+    }
+    match execution.totals {
+        None => note!("ilk: {name}{NO_END}"),
+        Some(totals) if totals.bytes_lost > 0 => {
+            let (lost, kept) = (totals.bytes_lost, totals.bytes);
+            let [lost, kept] = [lost, kept].map(scale::grouped);
+            note!("ilk: {name}{lost} bytes of records were lost, after {kept} bytes.");
+        }
+        Some(_) => {}
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{ExitCode, ExitStatus};
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 use clap::{ArgGroup, Args};
 use gilk_engine::Addr;
 use gilk_samples::chart::{scale, totals};
@@ -71,13 +71,17 @@ pub(crate) struct Clone {
     #[arg(short, long, value_name = "FILE", requires = "recorded")]
     pub(crate) output: Option<PathBuf>,
     /// Meanwhile, write the recording up to now to FILE.live, about each second; it is removed at the end. With -e and
-    /// --session it has counts and totals, and FILE itself grows by the samples. With --children own and --exec follows it has
+    /// --session it has counts and totals, beside --count the executions of blocks, too, and FILE itself grows by the samples. With --children own and --exec follows it has
     /// all processes, and the whole recording of each that has ended.
     #[arg(long, requires = "output", requires = "recorded")]
     live: bool,
+    /// Write to the standard output which recordings the processes have, while they grow: lines for the window.
+    #[arg(long, hide = true, requires = "live", requires = "pid")]
+    pub(crate) announce: bool,
     #[command(flatten)]
     force: Force,
-    /// Record every access of memory in this file, which 'ilk accesses' reads.
+    /// Record every access of memory in this file, which 'ilk accesses' reads. With --children own and --exec follows it has
+    /// those of all processes.
     #[arg(long, value_name = "FILE", conflicts_with = "recorded")]
     accesses: Option<PathBuf>,
     /// Bytes of records after which accesses are only counted as lost.
@@ -101,16 +105,16 @@ pub(crate) struct Clone {
     thread: Option<u32>,
     /// The children that the process forks: `clean`, they execute their original code; or `own`, each is in a cache of its
     /// own, with counts of its own. Each is stopped first, which its parent may see.
-    #[arg(long, value_name = "CHOICE", default_value = "clean", conflicts_with_all = ["thread", "accesses"])]
-    pub(crate) children: CachedChildren,
-    /// A process that executes another program: it `ends` to be in the cache, or `follows`, and is in the cache in that
-    /// program, too, from its entry on. Meanwhile it is stopped, which its parent may see.
     #[arg(
         long,
         value_name = "CHOICE",
-        default_value = "ends",
-        conflicts_with = "accesses"
+        default_value = "clean",
+        conflicts_with = "thread"
     )]
+    pub(crate) children: CachedChildren,
+    /// A process that executes another program: it `ends` to be in the cache, or `follows`, and is in the cache in that
+    /// program, too, from its entry on. Meanwhile it is stopped, which its parent may see.
+    #[arg(long, value_name = "CHOICE", default_value = "ends")]
     pub(crate) exec: Exec,
     /// Let it go after this time: 10s, 2m.
     #[arg(long = "for", value_name = "TIME", value_parser = crate::process::time)]
@@ -126,10 +130,6 @@ pub(crate) struct Clone {
 impl Clone {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         let session = self.session.as_deref();
-        ensure!(
-            !self.live || !self.count || (self.script.is_none() && session.is_none()),
-            "--live cannot be used with both --count and instruments: leave one of them out."
-        );
         let work = CacheWork::of(self.script.as_deref(), session, self.length)?;
         if let Some(output) = &self.output {
             let mut goals = self.force.goals();
@@ -169,10 +169,10 @@ impl Clone {
             },
             exec: self.exec,
             children: self.children == CachedChildren::Own,
-            accesses: self.accesses.clone().map(|file| AccessOptions {
-                file,
-                most: self.most,
-            }),
+            accesses: self
+                .accesses
+                .clone()
+                .map(|file| AccessOptions::new(file, self.most)),
         };
         let mut launched = match self.program.split_first() {
             // The agent outlives a killed command.
@@ -197,9 +197,9 @@ impl Clone {
             CloneEnd::Executed if self.exec == Exec::Follows => {}
             CloneEnd::Executed => {
                 let hint = "With --exec follows, that is in the cache, too.";
-                note!("ilk: {} {hint}", report.end.sentence());
+                note!("ilk: {} {hint}", report.process_end().way);
             }
-            CloneEnd::LetGo(_) => note!("ilk: {}", report.end.sentence()),
+            CloneEnd::LetGo(_) => note!("ilk: {}", report.process_end().way),
             CloneEnd::Ended(_) | CloneEnd::Detached => {}
         }
         if let Some(why) = &report.unkept {

@@ -1,14 +1,15 @@
 //! The executions of `ilk clone` in the cache: those of a process, of the programs that it executes one after the other,
 //! and of its children.
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::Scope;
 use std::time::{Duration, Instant};
 
 use ilk_driver::process::{
-    CHILD_LEFT, CachedChildren, CloneEnd, CloneNews, CloneOptions, CloneReport, Exec, HeldProcess,
-    OUTSIDE, ReadImages, StartedProgram, StoppedProgram, execute_in_cache, live_pause,
+    Announced, CHILD_LEFT, CachedChildren, CloneEnd, CloneNews, CloneOptions, CloneReport, Exec,
+    HeldProcess, OUTSIDE, ReadImages, StartedProgram, StoppedProgram, execute_in_cache, live_pause,
     process_label, program_of, ready, recorded_so_far, replace_live, write_beside,
 };
 use ilk_driver::{interrupt, note};
@@ -239,21 +240,25 @@ impl<'c> CacheExecutions<'c> {
         scope: &'s Scope<'s, '_>,
     ) -> anyhow::Result<CloneReport> {
         let command = self.command;
+        let program = executable(pid);
+        let place = self.place(pid, &program);
+        let number = place.as_ref().and_then(|(_, number)| *number);
         let news = |news: CloneNews<'_>| match news {
-            CloneNews::Begun if command.pid == Some(pid) => {
-                note!("ilk: {} Ctrl-C lets the process go.", ready(pid));
+            CloneNews::Begun => {
+                self.announce(number, false);
+                if command.pid == Some(pid) {
+                    note!("ilk: {} Ctrl-C lets the process go.", ready(pid));
+                }
             }
-            CloneNews::Begun => {}
             CloneNews::Recorded(_) if self.several.is_some() => self.write_live(),
             CloneNews::Recorded(path) => note!("ilk: {}", recorded_so_far(path)),
             CloneNews::NotRecorded(error) => not_recorded(error),
             CloneNews::Child(child) => self.child(child, scope),
         };
-        let program = executable(pid);
-        let place = self.place(pid, &program);
         let output = place.as_ref().map(|(file, _)| file.as_path());
         let executed = self.executed((pid, &program), held, output, &news);
-        if let Some((_, Some(number))) = place
+        self.announce(number, true);
+        if let Some(number) = number
             && let Some(recording) = lock(&self.recordings).get_mut(number)
         {
             match (&executed, recording.as_mut()) {
@@ -262,6 +267,31 @@ impl<'c> CacheExecutions<'c> {
             }
         }
         executed
+    }
+
+    /// Announces that a recording has begun, or is whole or given up, if that is requested.
+    fn announce(&self, number: Option<usize>, has_ended: bool) {
+        let Some(index) = number.filter(|_| self.command.announce) else {
+            return;
+        };
+        let number = u32::try_from(index).unwrap_or(u32::MAX);
+        let recordings = lock(&self.recordings);
+        let part = recordings.get(index).and_then(Option::as_ref);
+        let announced = match (has_ended, part) {
+            (true, _) => Announced::Ended { number },
+            (false, Some(part)) => Announced::Begun {
+                number,
+                name: part.name.clone(),
+                file: part.file.clone(),
+            },
+            (false, None) => return,
+        };
+        let written = serde_json::to_string(&announced)
+            .map_err(std::io::Error::from)
+            .and_then(|line| writeln!(std::io::stdout(), "{line}"));
+        if let Err(error) = written {
+            note!("ilk: A recording cannot be announced: {error}");
+        }
     }
 
     /// The place of the recording of an execution that begins.

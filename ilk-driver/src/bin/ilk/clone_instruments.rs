@@ -10,6 +10,7 @@ use gilk_engine::Session;
 use gilk_instruments::Library;
 use gilk_samples::collector::Collector;
 use gilk_samples::metadata::{Clock, Metadata};
+use gilk_samples::process_end::READS_ENDED;
 use gilk_samples::recording::Writer;
 use ilk_driver::client::{CpuLosses, TargetInfo, append_metadata, samples};
 use ilk_driver::note;
@@ -21,7 +22,7 @@ use ilk_driver::script::Script;
 
 use crate::plan::{Strict, open};
 use crate::process::{Measurement, Work, note_awaited};
-use crate::process_count::{Counted, LaterResults, READS_ENDED, report};
+use crate::process_count::{Counted, LaterResults, report};
 use crate::process_lines::LinePrinter;
 use crate::process_results::ProcessPlan;
 
@@ -219,10 +220,7 @@ impl CacheResults {
             all,
         )?;
         recorded.cache = Some(clone.numbers);
-        recorded.ended = clone.end.sentence();
-        if clone.reads_ended {
-            recorded.ended = format!("{} {READS_ENDED}", recorded.ended);
-        }
+        recorded.ends = vec![clone.process_end()];
         let losses = self.recorder.losses();
         self.recorder.finish(recorded)?;
         let stacks = self.recorder.kept_stacks().clone();

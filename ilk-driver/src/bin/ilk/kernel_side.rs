@@ -233,6 +233,7 @@ impl KernelResults {
             symbols: summary.symbols.clone(),
             stacks: summary.stacks.clone(),
             ended: String::new(),
+            ends: Vec::new(),
             gaps: summary.gaps.clone(),
             cost: None,
             cache: None,

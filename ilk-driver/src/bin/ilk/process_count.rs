@@ -10,6 +10,7 @@ use gilk_samples::chart::totals::text;
 use gilk_samples::collector::Collector;
 use gilk_samples::kept_stacks::KeptStacks;
 use gilk_samples::metadata::{Clock, Metadata};
+use gilk_samples::process_end::READS_ENDED;
 use gilk_samples::recording::Writer;
 use gilk_samples::totals::Totals;
 use ilk_driver::client::{CpuLosses, TargetInfo, append_metadata, samples};
@@ -19,9 +20,6 @@ use crate::process::Measurement;
 use crate::process_lines::LinePrinter;
 use crate::process_results::{ProcessPlan, Results};
 use crate::supervisor;
-
-/// The note on a process whose reads of memory have ended.
-pub(crate) const READS_ENDED: &str = "It was about to filter its system calls (seccomp), or may have been: its memory was not read after that, nor were `pid`, `comm` and callers.";
 
 /// The counts of a process, and the course of them.
 pub(crate) struct Counted {

@@ -397,6 +397,7 @@ pub(crate) fn print(summary: &Summary, metadata: &Metadata, all: bool) -> std::i
         symbols: summary.symbols.clone(),
         stacks: summary.stacks.clone(),
         ended: String::new(),
+        ends: Vec::new(),
         gaps: summary.gaps.clone(),
         cost: summary.cost,
         cache: summary.cache,

@@ -1,9 +1,6 @@
-//! The areas in which the threads of a process record their accesses of memory, and the file of the records.
+//! The areas in which the threads of a process record their accesses of memory.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::BufWriter;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use gilk_engine::cache::{AccessArea, AccessPlace, RecordedBlock};
@@ -11,12 +8,14 @@ use gilk_engine::{Addr, Span};
 
 use super::super::mapped::{counters, place};
 use super::super::maps;
+use super::super::objects::program_of;
 use super::super::ptrace::{Registers, Tid};
 use super::super::refused;
 use super::super::remote::Remote;
 use super::super::shared::SharedWords;
+use super::access_file::{AccessOptions, ProcessRecords};
 use super::files::{close_file, create_file};
-use crate::accesses::{AccessTotals, AccessWriter};
+use crate::accesses::AccessTotals;
 use crate::{Error, Result};
 
 /// Threads that record at the same time.
@@ -25,15 +24,6 @@ const AREAS: usize = 64;
 const LOWEST: u64 = 1 << 32;
 /// The end of addresses of processes, less a page.
 const HIGHEST: u64 = (1 << 47) - maps::PAGE;
-
-/// The records to make of accesses of memory.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AccessOptions {
-    /// The file, which must not exist.
-    pub file: PathBuf,
-    /// Bytes of records after which no more are kept, but counted.
-    pub most: u64,
-}
 
 /// The thread that has an area, and its bases.
 #[derive(Clone, Copy, Debug, Default)]
@@ -51,23 +41,21 @@ pub(super) struct AccessAreas {
     span: Span,
     words: SharedWords,
     areas: Vec<ThreadArea>,
-    writer: AccessWriter<BufWriter<File>>,
-    path: PathBuf,
+    records: ProcessRecords,
     blocks: BTreeMap<u32, RecordedBlock>,
     /// The numbers of blocks in the cache, by where their groups are reserved.
     places: BTreeMap<Addr, u32>,
     /// Numbers of blocks, and of their instructions that were executed, by where a conditional branch of them is taken.
     exits: BTreeMap<Addr, (u32, u32)>,
-    most: u64,
     totals: AccessTotals,
 }
 
 impl AccessAreas {
     /// Maps the areas into a stopped process.
     pub(super) fn map(pid: u32, remote: &Remote<'_>, options: &AccessOptions) -> Result<Self> {
-        let failed = |error: std::io::Error| unwritten(&options.file, &error);
-        let file = File::create_new(&options.file).map_err(failed)?;
-        let writer = AccessWriter::new(BufWriter::new(file)).map_err(failed)?;
+        let program = program_of(pid)?;
+        let program = program.file_name().unwrap_or_default();
+        let records = options.begin(pid, &program.display().to_string())?;
         let bytes = AccessArea::BYTES * AREAS as u64;
         let mapped = maps::read(pid)?;
         let span = maps::free_below(&mapped, bytes, HIGHEST);
@@ -92,12 +80,10 @@ impl AccessAreas {
             span,
             words,
             areas: vec![ThreadArea::default(); AREAS],
-            writer,
-            path: options.file.clone(),
+            records,
             blocks: BTreeMap::new(),
             places: BTreeMap::new(),
             exits: BTreeMap::new(),
-            most: options.most,
             totals: AccessTotals::default(),
         })
     }
@@ -143,10 +129,7 @@ impl AccessAreas {
     /// Adds blocks of a translation that was written.
     pub(super) fn add(&mut self, blocks: &[RecordedBlock]) -> Result<()> {
         for block in blocks {
-            let path = &self.path;
-            self.writer
-                .block(block)
-                .map_err(|error| unwritten(path, &error))?;
+            self.records.block(block)?;
             self.places.insert(block.from, block.number);
             for exit in &block.exits {
                 self.exits.insert(exit.at, (block.number, exit.executed));
@@ -219,14 +202,20 @@ impl AccessAreas {
     }
 
     /// Notes that a thread, with registers of the original code but `gs`, leaves a block at a place before an
-    /// instruction. `executes` is true if that is executed elsewhere.
+    /// instruction. `executes` is true if that is executed elsewhere. A thread or a child that has just begun has the area
+    /// of the thread that began it, where nothing is noted for it.
     pub(super) fn cut(
         &self,
+        tid: Tid,
         (at, original): (Addr, Addr),
         registers: &Registers,
         executes: bool,
     ) -> Result<()> {
-        let Some(area) = self.area(registers.gs_base) else {
+        let owned = |area: &usize| {
+            let area = self.areas.get(*area);
+            area.is_some_and(|area| area.owner == Some(tid))
+        };
+        let Some(area) = self.area(registers.gs_base).filter(owned) else {
             return Ok(());
         };
         if let Some((number, executed)) = self.exits.get(&at)
@@ -316,22 +305,20 @@ impl AccessAreas {
         if bytes == 0 {
             return Ok(());
         }
-        if self.totals.bytes.saturating_add(bytes) > self.most {
-            self.totals.bytes_lost += bytes;
-            return self.set_position(area);
-        }
         let first = Self::index(area, AccessArea::START);
         let range = first.zip(Self::index(area, position));
         let words = range.and_then(|(first, end)| self.words.read(first..end));
         let words = words.ok_or_else(|| self.outside_areas(position))?;
         let thread = known.owner.unwrap_or_default();
-        let written = self.writer.groups(thread.cast_unsigned(), known.fs, &words);
-        written.map_err(|error| unwritten(&self.path, &error))?;
-        self.totals.bytes += bytes;
+        let records = &self.records;
+        match records.groups(thread.cast_unsigned(), known.fs, &words)? {
+            true => self.totals.bytes += bytes,
+            false => self.totals.bytes_lost += bytes,
+        }
         self.set_position(area)
     }
 
-    /// Drains all areas, and ends the file with names of the blocks.
+    /// Drains all areas, and ends the records with names of the blocks.
     pub(super) fn finish(
         &mut self,
         stepped: u64,
@@ -342,19 +329,12 @@ impl AccessAreas {
             self.end(tid)?;
         }
         self.totals.stepped = stepped;
-        let mut ended = Ok(());
-        for block in self.blocks.values() {
+        let mut named = |block: &RecordedBlock| {
             let first = block.instructions.first().copied().unwrap_or_default();
-            ended = ended.and_then(|()| self.writer.name(block.number, &name(first)));
-        }
-        ended
-            .and_then(|()| self.writer.end(&self.totals))
-            .map_err(|error| unwritten(&self.path, &error))?;
+            (block.number, name(first))
+        };
+        let names: Vec<_> = self.blocks.values().map(&mut named).collect();
+        self.records.end(&names, &self.totals)?;
         Ok(self.totals)
     }
-}
-
-/// The error of a file of records.
-fn unwritten(path: &std::path::Path, error: &std::io::Error) -> Error {
-    Error::Target(format!("{} cannot be written ({error}).", path.display()))
 }

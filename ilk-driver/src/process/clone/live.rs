@@ -11,6 +11,7 @@ use super::live_instruments::{LiveInstruments, LiveRequest};
 use super::moments::CountedMoments;
 use super::progress::{CloneNews, POLLED, Progress};
 use super::recording::{CacheRecorder, CountedSoFar};
+use super::report::{blocks_path, with_blocks};
 use crate::process::names::ProcessNames;
 use crate::{Error, Result};
 
@@ -27,22 +28,37 @@ pub(super) struct LiveFile<'f> {
     pub(super) stays: bool,
 }
 
-/// Writes the executions of blocks again and again until the execution has ended, and removes the recording then. Returns
-/// its recorder, which has read the objects of the process, if the execution has begun.
-pub(super) fn keep_blocks(
+/// The executions of blocks of a process, and its objects, each of which is read once.
+pub(super) struct LiveBlocks<'p> {
     pid: u32,
-    file: &LiveFile<'_>,
-    progress: &Progress,
-    moments: &Mutex<CountedMoments>,
-    news: &(dyn Fn(CloneNews<'_>) + Sync),
-) -> Option<CacheRecorder> {
-    let mut recorder = None;
-    let mut names = ProcessNames::default();
-    keep(file, progress, news, |part| {
-        let (Some(begin), Some(counters)) = (progress.begin.get(), progress.counters.get()) else {
+    progress: &'p Progress,
+    moments: &'p Mutex<CountedMoments>,
+    recorder: Option<CacheRecorder>,
+    names: ProcessNames,
+}
+
+impl<'p> LiveBlocks<'p> {
+    pub(super) fn new(
+        pid: u32,
+        progress: &'p Progress,
+        moments: &'p Mutex<CountedMoments>,
+    ) -> Self {
+        Self {
+            pid,
+            progress,
+            moments,
+            recorder: None,
+            names: ProcessNames::default(),
+        }
+    }
+
+    /// Writes a recording. Returns the time of the reading of objects; nothing if there is nothing to record.
+    fn write(&mut self, path: &Path) -> Result<Option<Duration>> {
+        let (begin, counters) = (self.progress.begin.get(), self.progress.counters.get());
+        let (Some(begin), Some(counters)) = (begin, counters) else {
             return Ok(None);
         };
-        let moments = moments.lock().unwrap_or_else(PoisonError::into_inner);
+        let moments = self.moments.lock().unwrap_or_else(PoisonError::into_inner);
         let kept = moments.kept().to_vec();
         drop(moments);
         let counted = CountedSoFar {
@@ -52,34 +68,75 @@ pub(super) fn keep_blocks(
         };
         // After the counts, so that no block was executed in what was mapped since. Without the tables, the process has ended,
         // or executes another program.
-        let is_inside = names.watch(pid)
-            && names
-                .mapped(pid)
+        let is_inside = self.names.watch(self.pid)
+            && self
+                .names
+                .mapped(self.pid)
                 .iter()
                 .any(|one| one.span.contains(begin.tables));
         if !is_inside {
             return Ok(None);
         }
-        let recorder = recorder.get_or_insert_with(|| CacheRecorder::new(pid, *begin));
+        let recorder = self
+            .recorder
+            .get_or_insert_with(|| CacheRecorder::new(self.pid, *begin));
         let read = recorder.reading();
-        recorder.write(part, &mut names, &counted, Totals::default())?;
+        recorder.write(path, &mut self.names, &counted, Totals::default())?;
         Ok(Some(recorder.reading() - read))
-    });
-    recorder
+    }
 }
 
-/// Writes the counts and totals of instruments again and again until the execution has ended, and removes the recording
-/// then.
-pub(super) fn keep_instruments(
-    file: &LiveFile<'_>,
-    (live, request): (&LiveInstruments<'_>, &LiveRequest),
-    progress: &Progress,
-    news: &(dyn Fn(CloneNews<'_>) + Sync),
-) {
-    keep(file, progress, news, |part| match request.take() {
-        Some(now) => live.write(part, now).map(|()| Some(Duration::ZERO)),
-        None => Ok(None),
-    });
+/// The measurements of a recording up to now.
+pub(super) struct LiveMeasured<'p, 'i> {
+    /// Every block is counted.
+    pub(super) blocks: Option<LiveBlocks<'p>>,
+    /// Instruments run, whose counts and totals are read on request.
+    pub(super) instruments: Option<(&'p LiveInstruments<'i>, &'p LiveRequest)>,
+}
+
+impl LiveMeasured<'_, '_> {
+    /// Writes them again and again until the execution has ended, and removes the recording then. Returns the recorder of
+    /// blocks, which has read the objects of the process, if the execution has begun.
+    pub(super) fn keep(
+        mut self,
+        file: &LiveFile<'_>,
+        progress: &Progress,
+        news: &(dyn Fn(CloneNews<'_>) + Sync),
+    ) -> Option<CacheRecorder> {
+        keep(file, progress, news, |part| self.write(part));
+        self.blocks.and_then(|blocks| blocks.recorder)
+    }
+
+    /// Writes a recording. Returns the time of it that does not count; nothing if there is nothing to record yet.
+    fn write(&mut self, part: &Path) -> Result<Option<Duration>> {
+        let Some((live, request)) = self.instruments else {
+            let blocks = self.blocks.as_mut().map(|blocks| blocks.write(part));
+            return blocks.unwrap_or(Ok(None));
+        };
+        let Some(now) = request.take() else {
+            return Ok(None);
+        };
+        let Some(blocks) = &mut self.blocks else {
+            return live.write(part, now).map(|()| Some(Duration::ZERO));
+        };
+        let files = [part.with_added_extension("instruments"), blocks_path(part)];
+        let [instruments, counts] = &files;
+        let written = live.write(instruments, now).and_then(|()| {
+            let apart = blocks.write(counts)?;
+            if apart.is_some() {
+                with_blocks(instruments, counts, part)?;
+            }
+            Ok(apart)
+        });
+        for file in files
+            .iter()
+            .flat_map(|file| [file.clone(), sidecar_path(file)])
+        {
+            // There is none if it could not be written.
+            let _none = std::fs::remove_file(file);
+        }
+        written
+    }
 }
 
 /// Has a recording written again and again until the execution has ended, and removes it then. `write` returns the time of

@@ -1,6 +1,7 @@
 //! A process that executes in a code cache (`engine::cache`): its threads execute translated code, and its original
 //! code is only read.
 
+mod access_file;
 mod accesses;
 mod agent;
 mod apart;
@@ -47,7 +48,7 @@ use self::drained::{DRAINED, Draining};
 use self::earlier::EarlierBlocks;
 use self::instrument_words::CacheWords;
 use self::later::LaterObjects;
-use self::live::LiveFile;
+use self::live::{LiveBlocks, LiveFile, LiveMeasured};
 use self::live_instruments::LiveRequest;
 use self::moments::CountedMoments;
 use self::progress::{Ended, ExecutionBegin, POLLED, Progress};
@@ -56,7 +57,7 @@ use self::trigger::{BREAKPOINTS, Trigger};
 use super::executions::Exec;
 use super::launched::{HeldProcess, StoppedProgram};
 use super::names::{self, ProcessNames};
-use super::objects::objects;
+use super::objects::{objects, program_of};
 use super::ptrace::Tid;
 use super::remote::Remote;
 use super::removal::{memory, unmap};
@@ -65,7 +66,7 @@ use super::{Recorder, maps, proc, refused, text};
 use crate::agent::StartMoment;
 use crate::{Result, interrupt};
 
-pub use accesses::AccessOptions;
+pub use access_file::AccessOptions;
 pub use agent::CloneEnd;
 pub use apart::AgentProcess;
 pub use block_counters::DynamicBlock;
@@ -97,14 +98,14 @@ pub enum CloneThreads {
 }
 
 /// Choices of an execution in the cache.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct CloneOptions {
     /// Count the executions of every block.
     pub count: bool,
     /// Read the counters in the course of the execution, so that its recording has them over time.
     pub over_time: bool,
-    /// Write the recording up to now to this file about each second, of instruments that run their counts and totals; it is
-    /// removed at the end.
+    /// Write the recording up to now to this file about each second: the executions of blocks if these are counted, and the
+    /// counts and totals of instruments that run. It is removed at the end.
     pub live: Option<PathBuf>,
     /// Leave that file at the end.
     pub live_stays: bool,
@@ -175,13 +176,12 @@ pub fn execute_in_cache(
                 path,
                 stays: options.live_stays,
             };
-            scope.spawn(move || match live {
-                Some(live) => {
-                    live::keep_instruments(&kept, (live, request), progress, news);
-                    None
-                }
-                None => live::keep_blocks(pid, &kept, progress, moments, news),
-            })
+            let counts = options.count || live.is_none();
+            let measured = LiveMeasured {
+                blocks: counts.then(|| LiveBlocks::new(pid, progress, moments)),
+                instruments: live.map(|live| (live, request)),
+            };
+            scope.spawn(move || measured.keep(&kept, progress, news))
         });
         let mut held = held;
         let begun = std::time::Instant::now();
@@ -272,12 +272,14 @@ fn check(pid: u32) -> Result<()> {
     Ok(())
 }
 
-/// Returns the number of the file of a process's program.
-fn program(pid: u32) -> Result<u64> {
+/// Returns the number of the file of a process's program, and its name.
+fn program(pid: u32) -> Result<(u64, String)> {
+    let name = program_of(pid)?;
+    let name = name.file_name().map(|name| name.display().to_string());
     let program = std::fs::metadata(proc(pid, "exe"));
     let program =
         program.map_err(|error| refused(pid, format!("its program cannot be read ({error})")))?;
-    Ok(program.ino())
+    Ok((program.ino(), name.unwrap_or_default()))
 }
 
 /// Finds the threads or the function that are chosen.
@@ -381,7 +383,7 @@ fn execute(
     progress.counters.get_or_init(|| cache.counters.clone());
     let before = cache.earlier.clone();
     let owned = owner::own(&cache)?;
-    let (program, tables) = (program(pid)?, cache.tables());
+    let ((program, program_name), tables) = (program(pid)?, cache.tables());
     let words = progress.words.get().cloned();
     let child = |child| news(CloneNews::Child(child));
     let children = options.children.then_some(ChildrenHeld {
@@ -463,6 +465,7 @@ fn execute(
     let reads_ended = cache.reads_ended;
     Ok(CloneReport {
         pid,
+        program: program_name,
         end,
         next,
         numbers: CacheNumbers {

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use gilk_samples::beside::Beside;
 use gilk_samples::cache_numbers::CacheNumbers;
-use gilk_samples::recording::{Recording, Summary, sidecar_path};
+use gilk_samples::process_end::{EndWay, ProcessEnd};
+use gilk_samples::recording::{Summary, sidecar_path};
 use gilk_samples::totals::Totals;
 
 use super::agent::CloneEnd;
@@ -13,6 +13,7 @@ use super::block_counters::DynamicBlock;
 use super::moments::CountedMoment;
 use super::recording::{CacheRecorder, CacheRecording, CountedSoFar, ReadImages};
 use crate::accesses::AccessTotals;
+use crate::process::executions::write_beside;
 use crate::process::launched::HeldProcess;
 use crate::process::names::ProcessNames;
 use crate::process::parts::LoadedPart;
@@ -25,6 +26,8 @@ const BLOCKS: &str = "blocks";
 pub struct CloneReport {
     /// The number of the process.
     pub pid: u32,
+    /// The name of its program.
+    pub program: String,
     /// The end of it.
     pub end: CloneEnd,
     /// The program that the process has executed then, if that is to be held, or the reason why it could not be.
@@ -61,29 +64,40 @@ pub fn blocks_path(recording: &Path) -> PathBuf {
     recording.with_added_extension(BLOCKS)
 }
 
-/// Writes recordings with their names as one.
-fn beside<const N: usize>(parts: [(&str, &Path); N], path: &Path) -> gilk_samples::Result<Summary> {
-    let opened = parts.map(|(name, path)| Ok((name.to_owned(), Recording::open(path)?)));
-    let opened: Vec<_> = opened.into_iter().collect::<gilk_samples::Result<_>>()?;
-    Beside::new(opened)?.write(path)
+/// Writes the recordings of instruments, and of the executions of all blocks, whose labels begin with `blocks: `, as one.
+pub(super) fn with_blocks(instruments: &Path, blocks: &Path, path: &Path) -> Result<Summary> {
+    let parts = [(String::new(), instruments), (BLOCKS.to_owned(), blocks)];
+    write_beside(parts.into_iter(), path)
 }
 
-impl CloneEnd {
-    /// The end, as a sentence; nothing if it was requested.
-    #[must_use]
-    pub fn sentence(&self) -> String {
-        match self {
-            Self::Ended(_) => "The process has ended.".to_owned(),
-            Self::Executed => "The process has executed another program.".to_owned(),
-            Self::LetGo(refusal) => {
-                format!("The process was let go, and continues in its original code: {refusal}.")
-            }
-            Self::Detached => String::new(),
+impl From<&CloneEnd> for EndWay {
+    fn from(end: &CloneEnd) -> Self {
+        match end {
+            CloneEnd::Ended(status) => Self::Ended(*status),
+            CloneEnd::Executed => Self::Executed,
+            CloneEnd::Detached => Self::Requested,
+            CloneEnd::LetGo(refusal) => Self::LetGo {
+                rule: refusal.rule.to_string(),
+                at: refusal.at.0,
+                why: refusal.why.clone(),
+            },
         }
     }
 }
 
 impl CloneReport {
+    /// Returns the end of the execution, as recordings have it.
+    #[must_use]
+    pub fn process_end(&self) -> ProcessEnd {
+        ProcessEnd {
+            machine: String::new(),
+            pid: self.pid,
+            program: self.program.clone(),
+            way: EndWay::from(&self.end),
+            reads_ended: self.reads_ended,
+        }
+    }
+
     /// Has recordings use the objects that were read for other executions with the same.
     pub fn reuse(&mut self, images: &ReadImages) {
         self.recorder.reuse(images);
@@ -95,7 +109,7 @@ impl CloneReport {
     /// [`Error::Recording`] if it cannot be written; [`Error::Io`] if this machine cannot be described.
     pub fn record(&mut self, path: &Path) -> Result<CacheRecording> {
         let totals = Totals {
-            ended: self.end.sentence(),
+            ends: vec![self.process_end()],
             cache: Some(self.numbers),
             ..Totals::default()
         };
@@ -110,12 +124,12 @@ impl CloneReport {
     pub fn record_beside(&mut self, instruments: &Path) -> Result<CacheRecording> {
         let blocks = blocks_path(instruments);
         let recorded = self.record_blocks(&blocks, Totals::default())?;
-        let written = beside([("", instruments), (BLOCKS, &blocks)], instruments);
+        let written = with_blocks(instruments, &blocks, instruments);
         for file in [&blocks, &sidecar_path(&blocks)] {
             std::fs::remove_file(file).map_err(Error::io(file, "It is not needed any more."))?;
         }
         Ok(CacheRecording {
-            summary: written.map_err(|source| Error::Recording { source })?,
+            summary: written?,
             ..recorded
         })
     }

@@ -30,7 +30,7 @@ impl CacheAgent<'_> {
                 let registers = ptrace::registers(tid)?;
                 if let Some(original) = self.original(registers)? {
                     left = Some((registers, original));
-                    self.cut(&registers, &original, false)?;
+                    self.cut(tid, &registers, &original, false)?;
                     if original.rip != registers.rip
                         || original.rcx != registers.rcx
                         || original.gs_base != registers.gs_base

@@ -66,6 +66,7 @@ impl CacheAgent<'_> {
     /// Notes that a thread leaves a recorded block before an instruction, if it is in one.
     pub(super) fn cut(
         &self,
+        tid: Tid,
         registers: &Registers,
         original: &Registers,
         executes: bool,
@@ -79,7 +80,7 @@ impl CacheAgent<'_> {
             ..*original
         };
         let place = (at, Addr(original.rip));
-        let cut = accesses.cut(place, &original, executes);
+        let cut = accesses.cut(tid, place, &original, executes);
         cut.map_err(io::Error::other)
     }
 
@@ -87,7 +88,9 @@ impl CacheAgent<'_> {
     pub(super) fn ending(&mut self, tid: Tid) -> Result<()> {
         let noted = ptrace::registers(tid).and_then(|registers| {
             let original = self.in_cache(registers)?;
-            original.map_or(Ok(()), |original| self.cut(&registers, &original, false))
+            original.map_or(Ok(()), |original| {
+                self.cut(tid, &registers, &original, false)
+            })
         });
         match noted.and_then(|()| trace::proceed(tid, 0)) {
             Ok(()) => {}

@@ -77,7 +77,7 @@ impl CacheAgent<'_> {
             );
             return Err(refused(self.pid, why));
         };
-        self.cut(&registers, &original, true)
+        self.cut(tid, &registers, &original, true)
             .map_err(self.failed(tid))?;
         self.leaves_after_instruments(tid, &registers);
         self.outside(&mut original);
