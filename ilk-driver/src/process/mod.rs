@@ -11,6 +11,7 @@
 
 mod attached;
 mod cached;
+mod called;
 mod child;
 mod children;
 mod choices;
@@ -74,6 +75,7 @@ use gilk_engine::Addr;
 
 pub use attached::{Attached, Removed};
 pub use cached::CachedRun;
+pub use called::CalledFunctions;
 pub use children::{Children, with_children};
 pub use choices::{CachedChildren, CachedWork, ProcessChoices};
 pub use clone::{
