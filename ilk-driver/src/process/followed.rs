@@ -15,6 +15,7 @@ use gilk_samples::totals::Totals;
 use super::attached::Removed;
 use super::ended::ends_now;
 use super::forks::{ForkWatch, ForkedChildren};
+use super::guarded::GuardSearch;
 use super::guards::reads_memory;
 use super::objects::{Object, ObjectChoice, objects, program_of};
 use super::parts::{LaterPlan, LoadedPart, LoadedParts, MappedCounts, NextNumbers};
@@ -90,6 +91,8 @@ pub struct FollowedProcess<'p, P> {
     cleaned: Cleaned,
     unwatched: Option<String>,
     notes: BTreeSet<String>,
+    /// Search for guards of the plans of later objects.
+    guard_search: GuardSearch,
 }
 
 /// An object that was loaded later, and is mapped.
@@ -121,6 +124,7 @@ impl<'p, P> FollowedProcess<'p, P> {
             cleaned: Cleaned::default(),
             unwatched: None,
             notes: BTreeSet::new(),
+            guard_search: GuardSearch::default(),
         }
     }
 
@@ -298,7 +302,8 @@ impl<'p, P> FollowedProcess<'p, P> {
                        would need guards of their own; begin when it is loaded";
             return Err(refused(self.pid, why));
         }
-        let mut attached = Attached::attach(&subject, reserved, &plan)?;
+        let mut attached =
+            Attached::attach_searched(&subject, reserved, &plan, &mut self.guard_search)?;
         let rings = attached.take_rings();
         let (part, is_new) = self.parts.part(object, plan, kept)?;
         self.live.push(LiveObject {

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use gilk_engine::filters::{FilterCall, FilterTest, filter_calls, may_filter};
+use gilk_engine::filters::FilterTest;
 use gilk_engine::layout::{CounterBank, Rings, RuntimeLayout, SegmentOffset};
 use gilk_engine::reads::{MemoryReader, ReadsEnd};
 use gilk_engine::session::Placement;
@@ -13,11 +13,12 @@ use gilk_engine::verify::verify;
 use gilk_engine::{Addr, HookType, Image, Plan, Refusal, Rule, Session, Span, VerifiedPlan};
 use gilk_instruments::Library;
 
+use super::guarded::{GuardSearch, GuardedCode};
 use super::library::imports;
-use super::objects::{Object, file_of, objects, program_of};
-use super::record::{MOST_PER_WRITE, Written, own_text, text_of};
+use super::objects::{Object, file_of, program_of};
+use super::record::{MOST_PER_WRITE, Written, text_of};
 use super::reserved::{GUARD_WORDS, Reserved, SMALLEST_ARENA, SMALLEST_RECORD};
-use super::subject::{Subject, has_code};
+use super::subject::Subject;
 use super::{clock, maps, refused};
 use crate::script::Designations;
 use crate::{Error, Result};
@@ -41,7 +42,7 @@ pub(super) fn reads_memory(plan: &Plan) -> bool {
 /// The guards of a plan: splices at all system calls of the process that may install a filter.
 pub(super) struct ReadGuards {
     pub(super) plan: VerifiedPlan,
-    pub(super) image: Image,
+    code: Arc<GuardedCode>,
     /// The code that ends the reads.
     pub(super) ends: VerifiedEnds,
     /// Addresses for its arenas.
@@ -57,18 +58,14 @@ impl ReadGuards {
     ///
     /// # Errors
     /// [`Error::Engine`] with the rule if a system call cannot be guarded; [`Error::Process`] if the process cannot be read.
-    pub(super) fn of(subject: &Subject, reserved: &Reserved) -> Result<Self> {
+    pub(super) fn of(
+        subject: &Subject,
+        reserved: &Reserved,
+        search: &mut GuardSearch,
+    ) -> Result<Self> {
         let pid = subject.pid;
-        let all = objects(pid)?;
-        let mut wanted = Vec::new();
-        for object in &all {
-            if has_code(pid, &subject.memory, object, may_filter)? {
-                wanted.push((object.clone(), false));
-            }
-        }
-        // Where children wait, the number of a system call is displaced, which is none that filters.
-        let own = own_text(pid, &subject.memory)?;
-        let guarded = Subject::without(subject, &wanted, &own)?;
+        let (guarded, all) = search.search(pid, &subject.memory)?;
+        refuse_cancelled(pid, &all, &guarded)?;
         let mut taken = maps::read(pid)?;
         maps::insert(&mut taken, reserved.words);
         for arena in &reserved.arenas {
@@ -88,7 +85,7 @@ impl ReadGuards {
             SMALLEST_RECORD + (counters.sum::<u64>() + u64::from(GUARD_WORDS)) * MOST_PER_WRITE;
         let bytes = (SMALLEST_ARENA + record).next_multiple_of(maps::PAGE);
         let mut arenas = Vec::new();
-        for &(group, _) in &guarded.groups {
+        for &group in &guarded.groups {
             let span = maps::free_near(&taken, bytes, group);
             let span = span.ok_or_else(|| {
                 refused(
@@ -100,9 +97,7 @@ impl ReadGuards {
             arenas.push(span);
         }
         let layout = layout(reserved, &arenas);
-        let calls = filter_calls(&guarded.image)?;
-        refuse_cancelled(pid, &all, (&guarded.image, &calls))?;
-        let (session, passed) = session(&guarded.image, &calls);
+        let (session, passed) = session(&guarded);
         let library = Library::builtin().map_err(gilk_engine::Error::from)?;
         let plan = gilk_engine::plan::plan(&guarded.image, &session, &library, &layout)?;
         let plan = verify(&guarded.image, plan).map_err(|violations| Error::Plan {
@@ -116,17 +111,29 @@ impl ReadGuards {
         Ok(Self {
             text: text_of(plan.plan())?,
             plan,
-            image: guarded.image,
+            code: guarded,
             ends,
             arenas,
             passed,
         })
     }
 
+    /// The image that the plan is of.
+    pub(super) fn image(&self) -> &Image {
+        &self.code.image
+    }
+
     /// Refuses a plan that splices where the guards do.
     pub(super) fn refuse_overlap(&self, plan: &Plan, image: &Image) -> Result<()> {
         let guarded: BTreeSet<&str> = (self.plan.plan().sites.iter())
-            .filter_map(|site| Some(self.image.function_at(site.displaced.start)?.name.as_str()))
+            .filter_map(|site| {
+                Some(
+                    self.image()
+                        .function_at(site.displaced.start)?
+                        .name
+                        .as_str(),
+                )
+            })
             .collect();
         let near =
             |one: Span, other: Span| one.start < other.end.add(1) && other.start < one.end.add(1);
@@ -176,11 +183,8 @@ fn layout(reserved: &Reserved, arenas: &[Span]) -> RuntimeLayout {
 
 /// Refuses guards of cancellable system calls in a process that may cancel threads: one that is cancelled within a guard
 /// would wait in the call, since the handler takes it to be elsewhere.
-fn refuse_cancelled(
-    pid: u32,
-    objects: &[Object],
-    (image, calls): (&Image, &[FilterCall]),
-) -> Result<()> {
+fn refuse_cancelled(pid: u32, objects: &[Object], guarded: &GuardedCode) -> Result<()> {
+    let GuardedCode { image, calls, .. } = guarded;
     for call in calls.iter().filter(|call| call.is_cancellable) {
         let function = &image[call.function];
         let program = program_of(pid)?;
@@ -207,7 +211,8 @@ fn refuse_cancelled(
 }
 
 /// The session of the guards, and the places of threads that have passed one.
-fn session(image: &Image, calls: &[FilterCall]) -> (Session, Vec<Span>) {
+fn session(guarded: &GuardedCode) -> (Session, Vec<Span>) {
+    let GuardedCode { image, calls, .. } = guarded;
     let designations = Designations::new(image);
     let mut session = Session::empty();
     session.duration = 1.0;

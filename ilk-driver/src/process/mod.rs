@@ -25,6 +25,7 @@ mod followed;
 mod forks;
 mod frame;
 mod generated;
+mod guarded;
 mod guards;
 mod instrumented;
 mod launched;
