@@ -62,9 +62,13 @@ fn started(folder: &Path) -> Starting {
 }
 
 fn started_with(folder: &Path, options: &[&str]) -> Starting {
+    started_by("cc", folder, options)
+}
+
+fn started_by(compiler: &str, folder: &Path, options: &[&str]) -> Starting {
     let (source, program) = (folder.join("questions.c"), folder.join("questions"));
     std::fs::write(&source, PROGRAM).unwrap();
-    let mut compiler = Command::new("cc");
+    let mut compiler = Command::new(compiler);
     let compiler = compiler.args(["-O2", "-o"]).args([&program, &source]);
     let compiler = compiler.args(options);
     assert!(compiler.status().unwrap().success());
@@ -244,6 +248,63 @@ fn frequent_functions_calls_that_wait_and_memory_are_found_by_a_click_and_a_run(
     assert_eq!(requested("allocations", "requests;"), [3000]);
     assert_eq!(requested("reallocations", "grows;"), [5000]);
     shows(&mut harness, "requests;");
+}
+
+/// The C library registers no thread for restartable sequences.
+#[test]
+fn questions_about_a_process_of_another_c_library_are_answered() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut process = started_by("musl-gcc", folder.path(), &[]);
+    let mut harness = opened_at(&process, "grows");
+    for (question, name, command, expected) in [
+        (
+            Question::FrequentFunctions,
+            "frequent-functions",
+            "c",
+            ("small", "counter", 1000),
+        ),
+        (
+            Question::SlowFunctions,
+            "slow-functions",
+            "s",
+            ("waits", "long-calls", 2),
+        ),
+        (
+            Question::Waits,
+            "waits",
+            "s",
+            ("libc.so:clock_nanosleep", "long-calls", 2),
+        ),
+        (
+            Question::TimeInside,
+            "time-inside",
+            "m",
+            ("libc.so:realloc", "elapsed-when-called", 1),
+        ),
+    ] {
+        let text = question.text().trim_end_matches('?');
+        ask(&mut harness, text, name, folder.path());
+        process.does(command, "done");
+        end(&mut harness);
+        let found = rows(&mut harness);
+        let mut found_rows = found.iter();
+        let has = found_rows.any(|row| (row.0.as_str(), row.1.as_str(), row.2) == expected);
+        assert!(has, "{question:?}: {found:?}");
+    }
+    for (question, name) in [
+        (Question::Allocations, "allocations"),
+        (Question::Callers, "callers"),
+    ] {
+        let text = question.text().trim_end_matches('?');
+        ask(&mut harness, text, name, folder.path());
+        process.does("m", "done");
+        end(&mut harness);
+        until_read(&mut harness);
+        // Debian's musl has no unwind tables, so that the callers of its functions are not known.
+        if question == Question::Callers {
+            shows(&mut harness, "main;grows");
+        }
+    }
 }
 
 #[test]
