@@ -16,12 +16,12 @@ use iced_x86::{
     Register,
 };
 
-use crate::cfg::{BlockIndex, Cfg};
+use crate::cfg::{Block, BlockEnd, BlockIndex, Cfg};
 use crate::code::FunctionId;
 use crate::ids::part;
 use crate::isa::BY_NUMBER;
 use crate::isa::RegisterSet;
-use crate::isa::abi::CALLER_SAVED;
+use crate::isa::abi::{CALLER_SAVED, CHANGED_BY_SYSTEM_CALL, low_byte};
 use crate::isa::decode::branch_target;
 use crate::isa::effect::{is_call, is_write, plain};
 use crate::{Addr, Error, Image, Refusal, Result, Rule, Span};
@@ -44,6 +44,10 @@ pub struct FilterCall {
     pub passed: Span,
     /// The test, at the start of the block, of whether a filter may be installed.
     pub test: FilterTest,
+    /// True if a test of whether the thread is cancelled precedes the block, in a function whose second argument is the
+    /// number (`__syscall_cp_asm` of musl, `__syscall_cancel_arch` of glibc from 2.41): by a thread's place after that test
+    /// the handler of `pthread_cancel` decides whether the call is still to begin, and a thread in a guard is elsewhere.
+    pub is_cancellable: bool,
 }
 
 /// The test of a guard at the start of a block. Expressions are those of the language of instruments.
@@ -71,16 +75,24 @@ pub fn filter_calls(image: &Image) -> Result<Vec<FilterCall>> {
         if graph.blocks.is_empty() {
             constants_only(image, function.span, function.span.start)?;
         }
+        let tested: BTreeSet<Addr> = (graph.blocks.iter())
+            .filter(|block| tests_cancellation(block))
+            .map(|block| block.span.end)
+            .collect();
         for block in &graph.blocks {
             let mut values = BlockValues::new();
             let mut tests = Vec::new();
             let mut last = block.span.start;
+            let mut is_cancellable = false;
             for instruction in &block.instructions {
                 if let Some(test) = values.test(image, &instruction)? {
                     if !tests.contains(&test) {
                         tests.push(test);
                     }
                     last = Addr(instruction.ip());
+                    let is_argument =
+                        values.get(Register::EAX) == SymbolicHalf::Initial(Register::RSI);
+                    is_cancellable |= is_argument && tested.contains(&block.span.start);
                 }
                 values.execute(&instruction);
             }
@@ -92,11 +104,27 @@ pub fn filter_calls(image: &Image) -> Result<Vec<FilterCall>> {
                     end: last.add(1),
                 },
                 test,
+                is_cancellable,
             }));
         }
     }
     between_functions(image)?;
     Ok(calls)
+}
+
+/// Returns whether a block is a test of the word that the first argument of a function points to, and a branch. Symbols of
+/// its function may lack.
+fn tests_cancellation(block: &Block) -> bool {
+    let mut instructions = block.instructions.iter();
+    let loads = instructions.find(|instruction| instruction.code() != Code::Endbr64);
+    block.end == BlockEnd::Conditional
+        && loads.is_some_and(|load| {
+            load.code() == Code::Mov_r32_rm32
+                && load.op0_register() == Register::EAX
+                && load.memory_base() == Register::RDI
+                && load.memory_index() == Register::None
+                && load.memory_displacement64() == 0
+        })
 }
 
 /// Returns whether code may have a system call that is not at once known to be another one. Bytes of data and parts of
@@ -306,7 +334,11 @@ impl BlockValues {
                 let constant = instruction.immediate(1) as u32;
                 Some(SymbolicHalf::Constant(constant))
             }
-            Code::Mov_r32_rm32 | Code::Mov_rm32_r32 | Code::Mov_r64_rm64 | Code::Mov_rm64_r64
+            Code::Mov_r32_rm32
+            | Code::Mov_rm32_r32
+            | Code::Mov_r64_rm64
+            | Code::Mov_rm64_r64
+            | Code::Movsxd_r64_rm32
                 if is_whole && instruction.op1_kind() == OpKind::Register =>
             {
                 Some(self.get(instruction.op1_register()))
@@ -319,6 +351,16 @@ impl BlockValues {
             Code::Mov_r32_rm32 | Code::Mov_r64_rm64 if instruction.op1_kind() == OpKind::Memory => {
                 self.loaded(instruction)
             }
+            // musl's `clone` sets the number so, after it has cleared the register.
+            Code::Mov_r8_imm8 if to == low_byte(to.full_register()) => {
+                match self.get(to.full_register()) {
+                    SymbolicHalf::Constant(before) => {
+                        let byte = u32::from(instruction.immediate8());
+                        Some(SymbolicHalf::Constant(before & !0xff | byte))
+                    }
+                    _ => None,
+                }
+            }
             _ => None,
         };
         let effect = plain(&mut self.factory, instruction);
@@ -329,8 +371,11 @@ impl BlockValues {
         self.written = self.written.union(effect.writes);
         if let Some(value) = value {
             self.set(to, value);
-        } else if is_call(instruction) || instruction.code() == Code::Syscall {
-            // A system call changes three of them (A.2.1).
+        } else if instruction.code() == Code::Syscall {
+            for register in CHANGED_BY_SYSTEM_CALL {
+                self.set(register, SymbolicHalf::Unknown);
+            }
+        } else if is_call(instruction) {
             for register in CALLER_SAVED {
                 self.set(register, SymbolicHalf::Unknown);
             }

@@ -114,7 +114,7 @@ pub(crate) fn possible(state: &State, command: &Command) -> bool {
             let is_process = is_process && !state.has_every();
             state.run.active.is_none() && is_process && state.machines.others.is_empty()
         }
-        Command::ShowBeside => state.can_show_beside(),
+        Command::ShowBeside => state.beside_hindrance().is_none(),
         Command::OpenLibrary => {
             state.run.active.is_none()
                 && matches!(state.target, TargetState::Ready(_))

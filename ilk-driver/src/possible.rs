@@ -77,7 +77,9 @@ fn left_out(session: &Session, refused: &[LeftOut]) -> String {
         let placement = session.placements.get(one.placement)?;
         let Refusal { rule, why, .. } = &one.refusal;
         let reason = match rule {
-            Rule::NotReplaceable | Rule::RingOwner => format!("{rule} ({why})"),
+            Rule::NotReplaceable | Rule::ProgramUnsupported | Rule::RingOwner => {
+                format!("{rule} ({why})")
+            }
             _ => rule.to_string(),
         };
         Some((reason, placement.function.to_string()))

@@ -29,6 +29,11 @@ pub(crate) const CALLER_SAVED: [Register; 9] = [
     Register::R11,
 ];
 
+/// The registers that a system call changes (System V ABI, A.2.1): the result, and what `syscall` stores the place and the
+/// flags in.
+pub(crate) const CHANGED_BY_SYSTEM_CALL: [Register; 3] =
+    [Register::RAX, Register::RCX, Register::R11];
+
 /// The registers that a called function returns with the values they had.
 pub(crate) const CALLEE_SAVED: [Register; 7] = [
     Register::RBX,

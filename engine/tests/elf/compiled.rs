@@ -438,6 +438,7 @@ long named(void) { return call(157, 15); }
 long limited(void) { return call(157, 22); }
 long filtered(void) { return call(317, 1); }
 long control(long option) { return call(157, option); }
+long extended(int option) { return call(157, option); }
 long any(long number, long option) { return call(number, option); }
 long other(long option) { return call(39, option); }
 long loaded(const long *number) { return call(*number, 0); }
@@ -445,6 +446,18 @@ long stacked(long a, long b, long c, long d, long e, long f, long number) { retu
 long stored(long *number, long *other) { *other = 39; return call(*number, 0); }
 long moved(long *number) { __asm__(\"add $8, %0\" : \"+r\"(number)); return call(*number, 0); }
 long indexed(long *number, long index) { return call(number[index], 0); }
+#define SETS(name, number) __asm__(\".globl \" #name \"; .type \" #name \", @function; \" #name \": .cfi_startproc;\" \\
+    \"xor %edi, %edi; \" number \"; syscall; ret; .cfi_endproc; .size \" #name \", . - \" #name)
+SETS(byte, \"xor %eax, %eax; mov $56, %al\");
+SETS(byte_of_another, \"mov %edi, %esi; xor %eax, %eax; syscall; mov %esi, %eax; mov $61, %al\");
+SETS(filtering_byte, \"mov $0x100, %eax; mov $61, %al\");
+SETS(second_byte, \"mov $61, %eax; mov $1, %ah\");
+SETS(unknown_byte, \"mov %dl, %al; mov $56, %al\");
+#define TESTS(name, load, number) __asm__(\".globl \" #name \"; .type \" #name \", @function; \" #name \": .cfi_startproc;\" \\
+    load \"; test %eax, %eax; jne 1f; \" number \"; mov %rdx, %rdi; syscall; 1: ret; .cfi_endproc; .size \" #name \", . - \" #name)
+TESTS(cancellable, \"mov (%rdi), %eax\", \"mov %rsi, %rax\");
+TESTS(of_another_word, \"mov 4(%rdi), %eax\", \"mov %rsi, %rax\");
+TESTS(of_another_argument, \"mov (%rdi), %eax\", \"mov %rcx, %rax\");
 ";
 
 /// The registers at the start of a block decide whether its system call may install a filter.
@@ -468,13 +481,28 @@ fn system_calls_that_may_install_a_filter_are_found_with_their_conditions() {
         Some(FilterTest::NumberAt(address)) => address,
         other => panic!("{name}: {other:?}"),
     };
-    for name in ["named", "other"] {
+    for name in ["named", "other", "byte", "byte_of_another"] {
         assert_eq!(condition(name), None, "{name}");
+    }
+    for name in ["filtering_byte", "second_byte", "unknown_byte"] {
+        assert_eq!(condition(name).as_deref(), Some("1 == 1"), "{name}");
+    }
+    for (name, is_cancellable) in [
+        ("cancellable", true),
+        ("of_another_word", false),
+        ("of_another_argument", false),
+        ("any", false),
+    ] {
+        let id = image.function_named(name).unwrap().id;
+        let call = found.iter().find(|call| call.function == id).unwrap();
+        assert_eq!(call.is_cancellable, is_cancellable, "{name}");
     }
     assert_eq!(condition("limited").as_deref(), Some("(1 == 1 && 1 == 1)"));
     assert_eq!(condition("filtered").as_deref(), Some("1 == 1"));
     let control = "(1 == 1 && reg(\"edi\") == 22)";
-    assert_eq!(condition("control").as_deref(), Some(control));
+    for name in ["control", "extended"] {
+        assert_eq!(condition(name).as_deref(), Some(control), "{name}");
+    }
     let any = "reg(\"edi\") == 317 || (reg(\"edi\") == 157 && reg(\"esi\") == 22)";
     assert_eq!(condition("any").as_deref(), Some(any));
     assert_eq!(address("loaded"), "reg(\"rdi\") + 0");

@@ -198,8 +198,18 @@ __asm__(\".text; .type helper, @function; helper: {helper}; .size helper, . - he
     let or = "test %esi, %esi; je 1f; call helper; mov %esi, %eax; 1:";
     let or_other = "test %esi, %esi; je 1f; call other; mov %esi, %eax; 1:";
     let or_caught = "test %esi, %esi; je 1f; call caught; mov %esi, %eax; 1:";
+    // A system call changes rax, rcx and r11.
+    let system_call = "syscall; mov %edi, %eax";
+    let lost_in_rcx = "mov %r10, %rcx; syscall; mov %rcx, %r10; mov %edi, %eax";
+    let lost_in_r11 = "mov %r10, %r11; syscall; mov %r11, %r10; mov %edi, %eax";
     let unknown = Some(Rule::JumpUnknown);
     for (helper, between, refused) in [
+        ("ret", system_call, None),
+        ("ret", "syscall", unknown),
+        ("ret", lost_in_rcx, unknown),
+        ("ret", lost_in_r11, unknown),
+        ("syscall; ret", over, None),
+        ("syscall; mov %r11, %r10; ret", over, unknown),
         ("lea 1(%rdi), %eax; ret", over, None),
         ("lea 1(%rdi), %eax; ret", over_other, None),
         ("xor %r10d, %r10d; ret", over, unknown),

@@ -68,7 +68,7 @@ fn pair(ui: &mut Ui, state: &State, names: &[String; 2], commands: &mut Vec<Comm
         widgets::dot(ui, color);
         let show = ui.selectable_label(is_shown, RichText::new(name).small());
         let show = widgets::chosen(show, Role::Button, is_shown, &format!("show {name}"));
-        if show.clicked() && !is_shown && state.can_show_beside() {
+        if show.clicked() && !is_shown {
             commands.push(Command::ShowBeside);
         }
         let label = ui.label(RichText::new(&words).small().color(tokens.weak));

@@ -81,6 +81,12 @@ impl State {
         };
         let empty = match (session.placements.is_empty(), beside) {
             (true, _) => shown,
+            (false, 0) if self.is_beside_lost() => {
+                return Some(format!(
+                    "The {other} is lost; reconnect, or remove the {other} in the bar below the menus to measure the \
+                     {shown} alone."
+                ));
+            }
             (false, 0) => other,
             (false, _) => return None,
         };
@@ -94,7 +100,8 @@ impl State {
 impl App {
     /// Shows the machine beside the target in place of it, with its part of the session.
     pub(crate) fn show_beside(&mut self) {
-        if !self.state.can_show_beside() {
+        if let Some(why) = self.state.beside_hindrance() {
+            self.state.notify(NoticeKind::Warning, why);
             return;
         }
         let Some(number) = self.state.beside().map(|machine| machine.number) else {
@@ -376,12 +383,28 @@ impl App {
 }
 
 impl State {
-    /// Returns whether the machine beside the target can be shown now.
-    pub(crate) fn can_show_beside(&self) -> bool {
-        let is_loaded = |machine: &Machine| machine.catalogue.is_some();
-        self.run.active.is_none()
-            && self.catalogue.is_some()
-            && matches!(self.target, TargetState::Ready(_))
-            && self.beside().is_some_and(is_loaded)
+    /// Returns the reason why the machine beside the target cannot be shown now, as a whole sentence, if any.
+    pub(crate) fn beside_hindrance(&self) -> Option<String> {
+        if self.run.active.is_some() {
+            return Some("A session is running; stop it first.".to_owned());
+        }
+        let Some(([shown, other], machine)) = self.pair_names().zip(self.beside()) else {
+            return Some(
+                "Add this machine's kernel to a process first (Target menu, Connect).".to_owned(),
+            );
+        };
+        let is_ready = matches!(self.target, TargetState::Ready(_)) && self.catalogue.is_some();
+        match &machine.target {
+            _ if !is_ready => Some(format!("The {shown} is not ready yet.")),
+            TargetState::Lost(why) => Some(format!("The {other} is lost: {why}")),
+            _ if machine.catalogue.is_none() => Some(format!("The {other} is not ready yet.")),
+            _ => None,
+        }
+    }
+
+    /// Returns whether the machine beside the target is lost.
+    fn is_beside_lost(&self) -> bool {
+        self.beside()
+            .is_some_and(|machine| matches!(machine.target, TargetState::Lost(_)))
     }
 }

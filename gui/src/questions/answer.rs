@@ -127,6 +127,9 @@ impl App {
                 widgets::grouped(count as u64)
             );
         }
+        for (symbol, function) in &made.bound {
+            words += &format!(" {symbol} is {function} here.");
+        }
         self.state.notify(NoticeKind::Good, words);
         self.view_answer(question);
     }

@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
 use gilk_engine::cfg::{BlockEnd, Cfg};
-use gilk_engine::code::{FunctionId, Origin};
+use gilk_engine::code::{Function, FunctionId, Origin};
 use gilk_engine::layout::RuntimeLayout;
 use gilk_engine::plan::plan_possible;
 use gilk_engine::session::{Placement, Workload};
 use gilk_engine::{HookType, Image, Session};
 use gilk_instruments::Library;
-use ilk_driver::process::ProcessLayouts;
+use ilk_driver::process::{CalledFunctions, ProcessLayouts};
 
 use super::of_process::{self, CALLERS, QuestionInstrument};
 use super::question::Question;
@@ -48,6 +48,8 @@ pub struct Made {
     pub session: Session,
     /// The number of left out functions or hooks, and an example of the reason.
     pub left_out: Option<(usize, String)>,
+    /// Symbols that the process has bound to functions of other names, each with the name.
+    pub bound: BTreeMap<String, String>,
 }
 
 /// A question with what its session depends on.
@@ -87,7 +89,7 @@ pub(super) fn make(inquiry: &Inquiry<'_>) -> Result<Made, String> {
     session.name = name(inquiry.question).to_owned();
     session.duration = DURATION;
     session.workload.clone_from(&inquiry.workload);
-    let omitted = place(inquiry, &mut session)?;
+    let Placed { omitted, bound } = place(inquiry, &mut session)?;
     let mut watch = |_| ControlFlow::Continue(());
     let layout = inquiry.layout.of(&session, inquiry.library);
     let layout = layout.map_err(|error| error.to_string())?;
@@ -123,6 +125,7 @@ pub(super) fn make(inquiry: &Inquiry<'_>) -> Result<Made, String> {
     Ok(Made {
         session: possible.session,
         left_out,
+        bound,
     })
 }
 
@@ -147,9 +150,17 @@ impl Inquiry<'_> {
     }
 }
 
-/// Places the instruments of a question. Returns the number of functions that are omitted, and an example of the reason, if
-/// there are some.
-fn place(inquiry: &Inquiry<'_>, session: &mut Session) -> Result<Option<(usize, String)>, String> {
+/// Remarks on the placements of a question.
+#[derive(Default)]
+struct Placed {
+    /// The number of functions that are omitted, and an example of the reason, if there are some.
+    omitted: Option<(usize, String)>,
+    bound: BTreeMap<String, String>,
+}
+
+/// Places the instruments of a question.
+fn place(inquiry: &Inquiry<'_>, session: &mut Session) -> Result<Placed, String> {
+    let mut placed = Placed::default();
     let image = inquiry.image;
     if let Some(chosen) = of_process::chosen(inquiry.question, image) {
         for (_, instrument) in &chosen.placed {
@@ -165,7 +176,8 @@ fn place(inquiry: &Inquiry<'_>, session: &mut Session) -> Result<Option<(usize, 
             splash: DURATION,
         });
         session.placements.extend(placements);
-        return Ok(chosen.omitted);
+        placed.omitted = chosen.omitted;
+        return Ok(placed);
     }
     let mut put = |function: &str, block: u32, hook, instrument: &str| {
         let placement = Placement {
@@ -210,7 +222,15 @@ fn place(inquiry: &Inquiry<'_>, session: &mut Session) -> Result<Option<(usize, 
             put(name, 0, HookType::Pre, "elapsed");
             put(name, 0, HookType::Pre, "caller");
             let cfg = Cfg::of(image, *function);
-            for callee in callees(image, &cfg) {
+            let callees = match &inquiry.layout {
+                QuestionLayout::Process(process) => {
+                    let called = process.called(image, &cfg);
+                    placed = Placed::of_calls(image, &called);
+                    named(image, called.known.keys().map(|&called| &image[called]))
+                }
+                QuestionLayout::Fixed(_) => callees(image, &cfg),
+            };
+            for callee in callees {
                 put(&callee, 0, HookType::Pre, "elapsed-when-called");
             }
             for block in &cfg.blocks {
@@ -234,7 +254,24 @@ fn place(inquiry: &Inquiry<'_>, session: &mut Session) -> Result<Option<(usize, 
         | Question::Waits
         | Question::Allocations => {}
     }
-    Ok(None)
+    Ok(placed)
+}
+
+impl Placed {
+    /// The functions that a function of a process calls and that are not known, and those that have other names.
+    fn of_calls(image: &Image, called: &CalledFunctions) -> Self {
+        let example = called.unknown.first_key_value();
+        let example = example.map(|(symbol, why)| format!("{symbol} ({why})"));
+        let others = called.known.iter().filter_map(|(&function, symbol)| {
+            let (name, symbol) = (&image[function].name, symbol.as_ref()?);
+            let is_other = name.rsplit(':').next() != Some(symbol);
+            is_other.then(|| (symbol.clone(), name.clone()))
+        });
+        Self {
+            omitted: example.map(|example| (called.unknown.len(), example)),
+            bound: others.collect(),
+        }
+    }
 }
 
 /// Returns the names of the functions of system calls. A name that several functions have does not
@@ -270,11 +307,16 @@ fn callees(image: &Image, cfg: &Cfg) -> BTreeSet<String> {
     let functions = targets.filter_map(|target| {
         let function = image.function_at(target)?;
         let starts = function.span.start == target && function.name != cfg.name;
-        // A name that several functions have does not name one.
-        let named = image.function_named(&function.name).is_ok();
-        (starts && named).then(|| function.name.clone())
+        starts.then_some(function)
     });
-    let all: BTreeSet<String> = functions.collect();
+    named(image, functions)
+}
+
+/// Returns the session names of functions, of as many as are timed.
+fn named<'i>(image: &Image, functions: impl Iterator<Item = &'i Function>) -> BTreeSet<String> {
+    // A name that several functions have does not name one.
+    let named = functions.filter(|function| image.function_named(&function.name).is_ok());
+    let all: BTreeSet<String> = named.map(|function| function.name.clone()).collect();
     all.into_iter().take(MAX_CALLEES).collect()
 }
 

@@ -7,6 +7,7 @@ use egui::{Key, Modifiers};
 use egui_kittest::kittest::Queryable;
 use gilk_engine::{HookType, InstrumentId, Session};
 use gilk_gui::args::Start;
+use gilk_gui::questions::Question;
 use gilk_gui::state::TargetState;
 use gilk_samples::beside::Beside;
 use gilk_samples::metadata::{Clock, Delivers, FunctionInfo, InstrumentInfo, Metadata};
@@ -15,6 +16,7 @@ use gilk_samples::{Batch, Meaning, Sample};
 use ilk_driver::lab::{Lab, Options, prepare};
 
 use crate::processes::{Cat, PATIENCE};
+use crate::starting::{begin, end};
 use crate::support::{
     Window, click, fill, press, run_command, scroll_to, settle, until, until_filtered, until_open,
     until_within, window,
@@ -97,6 +99,70 @@ fn a_session_of_a_process_and_its_kernel_loses_neither_part() {
     assert!(hindrance(&harness).contains("is lost"));
     fill(&mut harness, "Session name", "writes");
     assert_eq!(saved(&mut harness, &path), opened);
+}
+
+/// Without an agent each step says what is missing, and the process is measured without its kernel.
+#[test]
+fn without_an_agent_each_step_names_what_is_missing() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut cat = Cat::start();
+    let start = Start {
+        pid: Some(cat.pid()),
+        ..Start::default()
+    };
+    let socket = folder.path().join("ilk.sock");
+    let mut harness = with_kernel(start, &socket);
+    until(&mut harness, "the kernel is lost", |state| {
+        let mut others = state.machines.others.iter();
+        others.any(|one| matches!(one.target, TargetState::Lost(_)))
+    });
+    harness.run_steps(3);
+    let last = |harness: &Window| {
+        let notices = &harness.state().state().notices;
+        notices.last().unwrap().words.clone()
+    };
+    let lost = last(&harness);
+    assert!(
+        lost.contains("No agent listens") && lost.contains("sudo ilk agent"),
+        "{lost}"
+    );
+    click(&mut harness, "show kernel");
+    assert!(!harness.state().state().shows_kernel_beside());
+    let shown = last(&harness);
+    assert!(
+        shown.starts_with("The kernel is lost: No agent listens"),
+        "{shown}"
+    );
+
+    run_command(
+        &mut harness,
+        Question::FrequentFunctions.text().trim_end_matches('?'),
+    );
+    until(&mut harness, "the session is made", |state| {
+        state.document.session().name == "frequent-functions"
+    });
+    settle(&mut harness);
+    let why = harness.state().state().run_hindrance().unwrap();
+    assert!(
+        why.contains("The kernel is lost; reconnect, or remove"),
+        "{why}"
+    );
+    assert!(
+        why.contains(&format!("measure the process {} alone", cat.pid())),
+        "{why}"
+    );
+    let name = harness.state().state().machines.others[0].name();
+    click(&mut harness, &format!("remove {name}"));
+    until_within(
+        &mut harness,
+        PATIENCE,
+        "the process is measured alone",
+        |state| state.run_hindrance().is_none(),
+    );
+    begin(&mut harness, &folder.path().join("alone.arrow"));
+    cat.copy("counted");
+    let (counts, _) = end(&mut harness);
+    assert!(!counts.is_empty());
 }
 
 /// A recording of one side of a run: samples of one instrument, by time.

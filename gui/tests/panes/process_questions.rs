@@ -19,6 +19,7 @@ use crate::support::{Window, click, run_command, settle, until, window};
 const PROGRAM: &str = r#"
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 __attribute__((noipa)) int small(int value) { return value + 1; }
 __attribute__((noipa)) int waits(int value) {
@@ -28,8 +29,13 @@ __attribute__((noipa)) int waits(int value) {
 }
 __attribute__((noipa)) void *requests(int size) { void *block = malloc(size); return small(1) ? block : NULL; }
 __attribute__((noipa)) void *grows(void *block) { block = realloc(block, 5000); return small(1) ? block : NULL; }
+__attribute__((noipa)) int copies(char *to, const char *from) {
+    // It does not begin in this object, and the process chooses it from several.
+    memcpy(to, from, strlen(from) + 1);
+    return small(to[0]) + 1;
+}
 int main(void) {
-    char line[16];
+    char line[16], copy[16];
     puts("ready");
     fflush(stdout);
     while (fgets(line, sizeof(line), stdin)) {
@@ -41,6 +47,8 @@ int main(void) {
             void *block = requests(3000);
             free(grows(block));
         }
+        if (line[0] == 'w')
+            for (int done = 0; done < 3; done++) copies(copy, line);
         puts("done");
         fflush(stdout);
     }
@@ -50,10 +58,19 @@ int main(void) {
 
 /// Compiles the program.
 fn started(folder: &Path) -> Starting {
+    started_with(folder, &[])
+}
+
+fn started_with(folder: &Path, options: &[&str]) -> Starting {
+    started_by("cc", folder, options)
+}
+
+fn started_by(compiler: &str, folder: &Path, options: &[&str]) -> Starting {
     let (source, program) = (folder.join("questions.c"), folder.join("questions"));
     std::fs::write(&source, PROGRAM).unwrap();
-    let mut compiler = Command::new("cc");
+    let mut compiler = Command::new(compiler);
     let compiler = compiler.args(["-O2", "-o"]).args([&program, &source]);
+    let compiler = compiler.args(options);
     assert!(compiler.status().unwrap().success());
     Starting::of(&program)
 }
@@ -233,6 +250,63 @@ fn frequent_functions_calls_that_wait_and_memory_are_found_by_a_click_and_a_run(
     shows(&mut harness, "requests;");
 }
 
+/// The C library registers no thread for restartable sequences.
+#[test]
+fn questions_about_a_process_of_another_c_library_are_answered() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut process = started_by("musl-gcc", folder.path(), &[]);
+    let mut harness = opened_at(&process, "grows");
+    for (question, name, command, expected) in [
+        (
+            Question::FrequentFunctions,
+            "frequent-functions",
+            "c",
+            ("small", "counter", 1000),
+        ),
+        (
+            Question::SlowFunctions,
+            "slow-functions",
+            "s",
+            ("waits", "long-calls", 2),
+        ),
+        (
+            Question::Waits,
+            "waits",
+            "s",
+            ("libc.so:clock_nanosleep", "long-calls", 2),
+        ),
+        (
+            Question::TimeInside,
+            "time-inside",
+            "m",
+            ("libc.so:realloc", "elapsed-when-called", 1),
+        ),
+    ] {
+        let text = question.text().trim_end_matches('?');
+        ask(&mut harness, text, name, folder.path());
+        process.does(command, "done");
+        end(&mut harness);
+        let found = rows(&mut harness);
+        let mut found_rows = found.iter();
+        let has = found_rows.any(|row| (row.0.as_str(), row.1.as_str(), row.2) == expected);
+        assert!(has, "{question:?}: {found:?}");
+    }
+    for (question, name) in [
+        (Question::Allocations, "allocations"),
+        (Question::Callers, "callers"),
+    ] {
+        let text = question.text().trim_end_matches('?');
+        ask(&mut harness, text, name, folder.path());
+        process.does("m", "done");
+        end(&mut harness);
+        until_read(&mut harness);
+        // Debian's musl has no unwind tables, so that the callers of its functions are not known.
+        if question == Question::Callers {
+            shows(&mut harness, "main;grows");
+        }
+    }
+}
+
 #[test]
 fn questions_about_the_open_function_are_answered_of_a_process_too() {
     let folder = tempfile::tempdir().unwrap();
@@ -277,4 +351,39 @@ fn the_time_inside_of_a_function_of_a_process_is_that_of_the_functions_that_it_c
     assert_eq!(count("grows", "elapsed"), Some(1), "{inside:?}");
     let small = count("small", "elapsed-when-called");
     assert_eq!(small, Some(1), "{inside:?}");
+    let realloc = count("libc.so.6:realloc", "elapsed-when-called");
+    assert_eq!(realloc, Some(1), "{inside:?}");
+}
+
+/// The words of the linkage table are bound when they are first used, when the program begins, or there are none.
+#[test]
+fn the_time_inside_is_also_that_of_functions_that_are_called_through_the_linkage_table() {
+    for options in [
+        &["-Wl,-z,lazy", "-fcf-protection=none"][..],
+        &["-Wl,-z,lazy", "-fcf-protection=full", "-Wl,-z,ibtplt"],
+        &["-Wl,-z,now"],
+        &["-fno-plt", "-Wl,-z,relro"],
+        &["-no-pie", "-Wl,-z,lazy"],
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut process = started_with(folder.path(), options);
+        let mut harness = opened_at(&process, "copies");
+        ask(
+            &mut harness,
+            "where does this function",
+            "time-inside",
+            folder.path(),
+        );
+        process.does("w", "done");
+        end(&mut harness);
+        let inside = rows(&mut harness);
+        let called = inside.iter().filter(|row| row.1 == "elapsed-when-called");
+        let called: Vec<_> = called.map(|row| (row.0.as_str(), row.2)).collect();
+        // The names of implementations are not those of the symbols, and are not exported.
+        let of_library = called.iter().filter(|row| row.0.starts_with("libc.so.6:"));
+        assert_eq!(of_library.count(), 2, "{options:?}: {inside:?}");
+        assert_eq!(called.len(), 3, "{options:?}: {inside:?}");
+        let is_each = called.iter().all(|row| row.1 == 3);
+        assert!(is_each, "{options:?}: {inside:?}");
+    }
 }

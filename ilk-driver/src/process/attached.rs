@@ -13,6 +13,7 @@ use gilk_engine::verify::reads;
 use gilk_engine::{Addr, HookType, Image, Plan, Span, VerifiedPlan};
 
 use super::ended::ends_now;
+use super::guarded::GuardSearch;
 use super::guards::{ReadGuards, reads_memory};
 use super::library::is_of_go;
 use super::mapped::{map, number_of, place};
@@ -129,12 +130,22 @@ impl Attached {
     /// displaced instructions; [`Error::Target`] if an instrument of the plan begins or ends within the session. Nothing is
     /// left in the process then.
     pub fn attach(subject: &Subject, reserved: Reserved, plan: &VerifiedPlan) -> Result<Self> {
+        Self::attach_searched(subject, reserved, plan, &mut GuardSearch::default())
+    }
+
+    /// The same, with what an earlier search of the process has found, if the plan reads its memory.
+    pub(super) fn attach_searched(
+        subject: &Subject,
+        reserved: Reserved,
+        plan: &VerifiedPlan,
+        search: &mut GuardSearch,
+    ) -> Result<Self> {
         crate::processor::check()?;
         let stubs = reserved.stubs(plan)?;
         let plan = plan.plan();
         reserved.check(plan, &subject.image)?;
         refuse_go(subject, plan)?;
-        let guards = reads_memory(plan).then(|| ReadGuards::of(subject, &reserved));
+        let guards = reads_memory(plan).then(|| ReadGuards::of(subject, &reserved, search));
         let guards = guards.transpose()?;
         let mut text = text_of(plan)?;
         text.extend(stubs);
@@ -170,8 +181,7 @@ impl Attached {
         for plan in &plans {
             attached.write_patches(plan)?;
         }
-        let images =
-            std::iter::once(&subject.image).chain(guards.iter().map(|guards| &guards.image));
+        let images = std::iter::once(&subject.image).chain(guards.iter().map(ReadGuards::image));
         let planned: Vec<(&Plan, &Image)> = plans.iter().copied().zip(images).collect();
         let passed = guards.as_ref().map(|guards| guards.passed.as_slice());
         let patched = attached.patched();

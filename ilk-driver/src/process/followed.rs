@@ -15,9 +15,12 @@ use gilk_samples::totals::Totals;
 use super::attached::Removed;
 use super::ended::ends_now;
 use super::forks::{ForkWatch, ForkedChildren};
+use super::guarded::GuardSearch;
 use super::guards::reads_memory;
 use super::objects::{Object, ObjectChoice, objects, program_of};
-use super::parts::{LaterPlan, LoadedPart, LoadedParts, MappedCounts, NextNumbers};
+use super::parts::{
+    LaterPlan, LoadedPart, LoadedParts, MappedCounts, NextNumbers, SharedVariable, shared_variables,
+};
 use super::registered::Registered;
 use super::removal::Cleaned;
 use super::rings::SampleRings;
@@ -90,6 +93,10 @@ pub struct FollowedProcess<'p, P> {
     cleaned: Cleaned,
     unwatched: Option<String>,
     notes: BTreeSet<String>,
+    /// Variables that the instruments of the objects from the start share.
+    shared: Vec<SharedVariable>,
+    /// Search for guards of the plans of later objects.
+    guard_search: GuardSearch,
 }
 
 /// An object that was loaded later, and is mapped.
@@ -121,6 +128,8 @@ impl<'p, P> FollowedProcess<'p, P> {
             cleaned: Cleaned::default(),
             unwatched: None,
             notes: BTreeSet::new(),
+            shared: Vec::new(),
+            guard_search: GuardSearch::default(),
         }
     }
 
@@ -145,6 +154,7 @@ impl<'p, P> FollowedProcess<'p, P> {
         }
         followed.later = Some((subject.registered, later));
         followed.mapped.clone_from(&subject.objects);
+        followed.shared = shared_variables(plan);
         followed.parts = LoadedParts::after(NextNumbers::after(plan));
         // Those that were loaded between the reading and the watch.
         followed.update()?;
@@ -291,6 +301,16 @@ impl<'p, P> FollowedProcess<'p, P> {
         else {
             return Ok(());
         };
+        let variables = shared_variables(plan.plan());
+        let others = self.parts.shared_with_others(&object.path);
+        let mut before = self.shared.iter().chain(&others);
+        if let Some((name, _)) = before.find(|one| variables.contains(one)) {
+            let why = format!(
+                "its instruments share the variable @{name} with those of objects that were mapped before, and an object \
+                 that is loaded later has variables of its own; begin when it is loaded"
+            );
+            return Err(refused(self.pid, why));
+        }
         let live = self.live.iter().map(|live| &live.attached);
         let mut others = std::iter::once(&self.attached).chain(live);
         if reads_memory(plan.plan()) && others.any(Attached::reads_memory) {
@@ -298,7 +318,8 @@ impl<'p, P> FollowedProcess<'p, P> {
                        would need guards of their own; begin when it is loaded";
             return Err(refused(self.pid, why));
         }
-        let mut attached = Attached::attach(&subject, reserved, &plan)?;
+        let mut attached =
+            Attached::attach_searched(&subject, reserved, &plan, &mut self.guard_search)?;
         let rings = attached.take_rings();
         let (part, is_new) = self.parts.part(object, plan, kept)?;
         self.live.push(LiveObject {

@@ -4,19 +4,21 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use gilk_engine::filters::{FilterTest, filter_calls, may_filter};
+use gilk_engine::filters::FilterTest;
 use gilk_engine::layout::{CounterBank, Rings, RuntimeLayout, SegmentOffset};
 use gilk_engine::reads::{MemoryReader, ReadsEnd};
 use gilk_engine::session::Placement;
 use gilk_engine::verify::reads::{VerifiedEnds, verify_ends};
 use gilk_engine::verify::verify;
-use gilk_engine::{Addr, HookType, Image, Plan, Session, Span, VerifiedPlan};
+use gilk_engine::{Addr, HookType, Image, Plan, Refusal, Rule, Session, Span, VerifiedPlan};
 use gilk_instruments::Library;
 
-use super::objects::objects;
-use super::record::{MOST_PER_WRITE, Written, own_text, text_of};
+use super::guarded::{GuardSearch, GuardedCode};
+use super::library::imports;
+use super::objects::{Object, file_of, program_of};
+use super::record::{MOST_PER_WRITE, Written, text_of};
 use super::reserved::{GUARD_WORDS, Reserved, SMALLEST_ARENA, SMALLEST_RECORD};
-use super::subject::{Subject, has_code};
+use super::subject::Subject;
 use super::{clock, maps, refused};
 use crate::script::Designations;
 use crate::{Error, Result};
@@ -24,6 +26,9 @@ use crate::{Error, Result};
 /// The longest wait of a thread that ends the reads for those of other threads, which are system calls, is a second
 /// divided by this.
 const PATIENCES_PER_S: u64 = 10;
+
+/// The function of the C library that cancels a thread.
+const CANCELS: &str = "pthread_cancel";
 
 /// Returns whether an instrument of a plan reads memory of the process.
 pub(super) fn reads_memory(plan: &Plan) -> bool {
@@ -37,7 +42,7 @@ pub(super) fn reads_memory(plan: &Plan) -> bool {
 /// The guards of a plan: splices at all system calls of the process that may install a filter.
 pub(super) struct ReadGuards {
     pub(super) plan: VerifiedPlan,
-    pub(super) image: Image,
+    code: Arc<GuardedCode>,
     /// The code that ends the reads.
     pub(super) ends: VerifiedEnds,
     /// Addresses for its arenas.
@@ -53,17 +58,14 @@ impl ReadGuards {
     ///
     /// # Errors
     /// [`Error::Engine`] with the rule if a system call cannot be guarded; [`Error::Process`] if the process cannot be read.
-    pub(super) fn of(subject: &Subject, reserved: &Reserved) -> Result<Self> {
+    pub(super) fn of(
+        subject: &Subject,
+        reserved: &Reserved,
+        search: &mut GuardSearch,
+    ) -> Result<Self> {
         let pid = subject.pid;
-        let mut wanted = Vec::new();
-        for object in objects(pid)? {
-            if has_code(pid, &subject.memory, &object, may_filter)? {
-                wanted.push((object, false));
-            }
-        }
-        // Where children wait, the number of a system call is displaced, which is none that filters.
-        let own = own_text(pid, &subject.memory)?;
-        let guarded = Subject::without(subject, &wanted, &own)?;
+        let (guarded, all) = search.search(pid, &subject.memory)?;
+        refuse_cancelled(pid, &all, &guarded)?;
         let mut taken = maps::read(pid)?;
         maps::insert(&mut taken, reserved.words);
         for arena in &reserved.arenas {
@@ -83,7 +85,7 @@ impl ReadGuards {
             SMALLEST_RECORD + (counters.sum::<u64>() + u64::from(GUARD_WORDS)) * MOST_PER_WRITE;
         let bytes = (SMALLEST_ARENA + record).next_multiple_of(maps::PAGE);
         let mut arenas = Vec::new();
-        for &(group, _) in &guarded.groups {
+        for &group in &guarded.groups {
             let span = maps::free_near(&taken, bytes, group);
             let span = span.ok_or_else(|| {
                 refused(
@@ -95,7 +97,7 @@ impl ReadGuards {
             arenas.push(span);
         }
         let layout = layout(reserved, &arenas);
-        let (session, passed) = session(&guarded.image)?;
+        let (session, passed) = session(&guarded);
         let library = Library::builtin().map_err(gilk_engine::Error::from)?;
         let plan = gilk_engine::plan::plan(&guarded.image, &session, &library, &layout)?;
         let plan = verify(&guarded.image, plan).map_err(|violations| Error::Plan {
@@ -109,17 +111,29 @@ impl ReadGuards {
         Ok(Self {
             text: text_of(plan.plan())?,
             plan,
-            image: guarded.image,
+            code: guarded,
             ends,
             arenas,
             passed,
         })
     }
 
+    /// The image that the plan is of.
+    pub(super) fn image(&self) -> &Image {
+        &self.code.image
+    }
+
     /// Refuses a plan that splices where the guards do.
     pub(super) fn refuse_overlap(&self, plan: &Plan, image: &Image) -> Result<()> {
         let guarded: BTreeSet<&str> = (self.plan.plan().sites.iter())
-            .filter_map(|site| Some(self.image.function_at(site.displaced.start)?.name.as_str()))
+            .filter_map(|site| {
+                Some(
+                    self.image()
+                        .function_at(site.displaced.start)?
+                        .name
+                        .as_str(),
+                )
+            })
             .collect();
         let near =
             |one: Span, other: Span| one.start < other.end.add(1) && other.start < one.end.add(1);
@@ -167,17 +181,47 @@ fn layout(reserved: &Reserved, arenas: &[Span]) -> RuntimeLayout {
     }
 }
 
+/// Refuses guards of cancellable system calls in a process that may cancel threads: one that is cancelled within a guard
+/// would wait in the call, since the handler takes it to be elsewhere.
+fn refuse_cancelled(pid: u32, objects: &[Object], guarded: &GuardedCode) -> Result<()> {
+    let GuardedCode { image, calls, .. } = guarded;
+    for call in calls.iter().filter(|call| call.is_cancellable) {
+        let function = &image[call.function];
+        let program = program_of(pid)?;
+        for object in objects {
+            // A program that is linked statically has such calls only if it cancels threads.
+            let is_own = object.is_program(&program) && object.has_code(function.span.start);
+            if is_own || imports(&file_of(pid, object)?, CANCELS) {
+                let why = format!(
+                    "memory, `pid` and `comm` are not read, since {} may cancel threads (`{CANCELS}`), and the C library \
+                     decides by the place of a thread whether its system call at {} is still to begin: a guard there \
+                     would change the place",
+                    object.name(),
+                    function.name,
+                );
+                return Err(gilk_engine::Error::Unplanned {
+                    target: image.title(),
+                    refusal: Refusal::new(Rule::Unguarded, function.span.start, &why),
+                }
+                .into());
+            }
+        }
+    }
+    Ok(())
+}
+
 /// The session of the guards, and the places of threads that have passed one.
-fn session(image: &Image) -> Result<(Session, Vec<Span>)> {
+fn session(guarded: &GuardedCode) -> (Session, Vec<Span>) {
+    let GuardedCode { image, calls, .. } = guarded;
     let designations = Designations::new(image);
     let mut session = Session::empty();
     session.duration = 1.0;
     let mut names: BTreeMap<String, Arc<str>> = BTreeMap::new();
     let mut passed = Vec::new();
-    for call in filter_calls(image)? {
+    for call in calls {
         let number = names.len() + 1;
         // The code that is called for a read ends all reads instead.
-        let probe = match call.test {
+        let probe = match &call.test {
             FilterTest::Condition(condition) => {
                 let always = ReadsEnd::ALWAYS;
                 format!("hit / {condition} / {{ @ended = sum(*(u64 *){always}) }}")
@@ -204,5 +248,5 @@ fn session(image: &Image) -> Result<(Session, Vec<Span>)> {
         });
         passed.push(call.passed);
     }
-    Ok((session, passed))
+    (session, passed)
 }

@@ -24,6 +24,14 @@ pub(super) fn names_area(file: &[u8]) -> bool {
     })
 }
 
+/// Returns whether an object calls a function of another one by a name, or takes its address.
+pub(super) fn imports(file: &[u8], name: &str) -> bool {
+    object::File::parse(file).is_ok_and(|elf| {
+        let mut symbols = elf.dynamic_symbols();
+        symbols.any(|symbol| symbol.is_undefined() && symbol.name() == Ok(name))
+    })
+}
+
 /// Returns whether a process's program is written in Go.
 ///
 /// # Errors

@@ -12,6 +12,7 @@
 mod announced;
 mod attached;
 mod cached;
+mod called;
 mod child;
 mod children;
 mod choices;
@@ -26,6 +27,7 @@ mod followed_recording;
 mod forks;
 mod frame;
 mod generated;
+mod guarded;
 mod guards;
 mod instrumented;
 mod launched;
@@ -77,6 +79,7 @@ use gilk_engine::Addr;
 pub use announced::Announced;
 pub use attached::{Attached, Removed};
 pub use cached::CachedRun;
+pub use called::CalledFunctions;
 pub use children::{Children, with_children};
 pub use choices::{CachedChildren, CachedWork, ProcessChoices};
 pub use clone::{

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use gilk_engine::{Plan, VerifiedPlan};
+use gilk_instruments::program::Scope as VariableScope;
 use gilk_samples::InstrumentId;
 use gilk_samples::totals::Totals;
 
@@ -85,6 +86,20 @@ impl<P> LoadedPart<P> {
 fn add(values: &mut BTreeMap<u64, u64>, key: u64, value: u64) {
     let sum = values.entry(key).or_insert(0);
     *sum = sum.wrapping_add(value);
+}
+
+/// A variable that all instruments of a session have in common: its name and its instances.
+pub(super) type SharedVariable = (String, VariableScope);
+
+/// Returns the variables that the instruments of a plan share.
+pub(super) fn shared_variables(plan: &Plan) -> Vec<SharedVariable> {
+    let instruments = plan.instruments.iter();
+    let probes = instruments.filter_map(|one| one.probe.as_deref());
+    let variables = probes.flat_map(|probe| probe.checked.variables.values());
+    let shared = variables.filter(|variable| variable.shared);
+    shared
+        .map(|variable| (variable.name.clone(), variable.scope))
+        .collect()
 }
 
 /// The parts of a process.
@@ -189,6 +204,13 @@ impl<P> LoadedParts<P> {
     pub(super) fn plans(&self) -> impl Iterator<Item = (&Plan, u32)> {
         let parts = self.parts.iter();
         parts.map(|part| (part.plan.plan(), part.first_major))
+    }
+
+    /// The variables that instruments share in other objects than one, by its path.
+    pub(super) fn shared_with_others(&self, path: &str) -> Vec<SharedVariable> {
+        let others = self.parts.iter().filter(|part| part.object != path);
+        let shared = others.flat_map(|part| shared_variables(part.plan.plan()));
+        shared.collect()
     }
 
     /// Adds the values of words at the end of a load.

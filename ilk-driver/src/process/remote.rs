@@ -37,7 +37,10 @@ impl RemoteCode {
     /// Finds them in the code of a process.
     pub(super) fn find(pid: u32, memory: &File, maps: &[MappedSpan]) -> Result<Self> {
         let [Some(syscall), Some(restorer)] = code(memory, maps, [SYSCALL, RESTORER]) else {
-            return Err(refused(pid, "its C library has no system call to use"));
+            let why = "its code has no return from handlers of signals (`rt_sigreturn`), through which a thread continues if \
+                       `ilk` is killed while it executes system calls for it; a program that is linked statically and \
+                       handles no signal may have none, as with musl";
+            return Err(refused(pid, why));
         };
         Ok(Self { syscall, restorer })
     }

@@ -4,12 +4,11 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 
 use gilk_engine::elf::ElfParts;
-use gilk_engine::{Image, Span};
+use gilk_engine::{Addr, Image, Span};
 use object::Endianness;
 use object::read::elf::{Dyn, FileHeader, ProgramHeader};
 
 use super::objects::{Object, ObjectChoice, chosen, file_of, linker, objects, slide};
-use super::record::Written;
 use super::registered::{Registered, registered, registration};
 use super::removal::memory;
 use super::stopped::{is_filtered, threads, traced};
@@ -113,32 +112,13 @@ impl Subject {
             Some(registered) => registered,
             None => traced(pid, || registered(pid))?,
         };
-        Self::with_originals(pid, (objects, &files), (shadow_stack, registered, &[]))
-    }
-
-    /// Reads objects of the same process, with the original bytes of splices.
-    pub(super) fn without(
-        other: &Self,
-        objects: &[(Object, bool)],
-        splices: &[Written],
-    ) -> Result<Self> {
-        let known = (other.shadow_stack, other.registered, splices);
-        let files = files_of(other.pid, objects)?;
-        Self::with_originals(other.pid, (objects, &files), known)
-    }
-
-    fn with_originals(
-        pid: u32,
-        (objects, files): (&[(Object, bool)], &[Vec<u8>]),
-        (shadow_stack, registered, splices): (bool, Registered, &[Written]),
-    ) -> Result<Self> {
         let memory = memory(pid)?;
         Ok(Self {
             pid,
-            image: image_with(pid, &memory, (objects, files), (splices, true))?,
+            image: image_of(pid, &memory, objects, &files)?,
             memory,
             objects: objects.iter().map(|(object, _)| object.clone()).collect(),
-            groups: groups(objects),
+            groups: groups(objects.iter().map(|(object, _)| object)),
             registered,
             cpus: cpus()?,
             shadow_stack,
@@ -212,15 +192,8 @@ pub(super) fn has_code(
     object: &Object,
     is_of_kind: impl Fn(&[u8]) -> bool,
 ) -> Result<bool> {
-    for code in &object.code {
-        let mut bytes = vec![0; usize::try_from(code.span.len()).unwrap_or(0)];
-        let read = memory.read_exact_at(&mut bytes, code.span.start.0);
-        read.map_err(|error| refused(pid, format!("its text cannot be read ({error})")))?;
-        if is_of_kind(&bytes) {
-            return Ok(true);
-        }
-    }
-    Ok(false)
+    let live = live_code(pid, memory, object)?;
+    Ok(live.iter().any(|(_, bytes)| is_of_kind(bytes)))
 }
 
 /// Reads the files of objects of a process.
@@ -236,7 +209,7 @@ pub(super) fn image_of(
     objects: &[(Object, bool)],
     files: &[Vec<u8>],
 ) -> Result<Image> {
-    image_with(pid, memory, (objects, files), (&[], true))
+    image_with(pid, memory, (objects, files), true)
 }
 
 /// The same, without the tables of jumps: functions with such jumps are refused.
@@ -246,31 +219,19 @@ pub(super) fn image_without_tables(
     objects: &[(Object, bool)],
     files: &[Vec<u8>],
 ) -> Result<Image> {
-    image_with(pid, memory, (objects, files), (&[], false))
+    image_with(pid, memory, (objects, files), false)
 }
 
-/// The image of objects with the original bytes of splices, with or without tables of jumps.
+/// The image of objects, with or without tables of jumps.
 fn image_with(
     pid: u32,
     memory: &File,
     (objects, files): (&[(Object, bool)], &[Vec<u8>]),
-    (splices, tables): (&[Written], bool),
+    tables: bool,
 ) -> Result<Image> {
     let read = objects.iter().zip(files);
     let read = read.map(|((object, is_program), file)| {
-        let mut parts = parts(pid, memory, object, file)?;
-        for (start, live) in &mut parts.live {
-            for Written { at, original, .. } in splices {
-                let offset = at.0.checked_sub(start.0);
-                let offset = offset.and_then(|offset| usize::try_from(offset).ok());
-                let place =
-                    offset.and_then(|offset| live.get_mut(offset..)?.get_mut(..original.len()));
-                // It is in another part.
-                if let Some(place) = place {
-                    place.copy_from_slice(original);
-                }
-            }
-        }
+        let parts = parts(pid, object, file, live_code(pid, memory, object)?)?;
         Ok(ElfParts {
             is_library: !is_program,
             tables,
@@ -297,11 +258,10 @@ pub(super) fn relocates_code(file: &[u8]) -> bool {
 }
 
 /// Returns the spans of objects that share an arena, by address, with the bytes of code in each.
-fn groups(objects: &[(Object, bool)]) -> Vec<(Span, u64)> {
+pub(super) fn groups<'o>(objects: impl Iterator<Item = &'o Object>) -> Vec<(Span, u64)> {
     let mut groups: Vec<(Span, u64)> = Vec::new();
     let mut spans: Vec<(Span, u64)> = objects
-        .iter()
-        .map(|(object, _)| {
+        .map(|object| {
             let code = object.code.iter().map(|code| code.span.len());
             (object.span, code.sum())
         })
@@ -319,9 +279,8 @@ fn groups(objects: &[(Object, bool)]) -> Vec<(Span, u64)> {
     groups
 }
 
-/// Reads an object's code.
-fn parts<'f>(pid: u32, memory: &File, object: &Object, file: &'f [u8]) -> Result<ElfParts<'f>> {
-    let slide = slide(pid, file, object)?;
+/// Reads an object's code in the process.
+pub(super) fn live_code(pid: u32, memory: &File, object: &Object) -> Result<Vec<(Addr, Vec<u8>)>> {
     let mut live = Vec::new();
     for code in &object.code {
         let mut bytes = vec![0; usize::try_from(code.span.len()).unwrap_or(0)];
@@ -329,8 +288,31 @@ fn parts<'f>(pid: u32, memory: &File, object: &Object, file: &'f [u8]) -> Result
         read.map_err(|error| refused(pid, format!("its text cannot be read ({error})")))?;
         live.push((code.span.start, bytes));
     }
+    Ok(live)
+}
+
+/// The image of an object with this code, whose functions are named as those of a library.
+pub(super) fn image_of_code(
+    pid: u32,
+    object: &Object,
+    file: &[u8],
+    live: Vec<(Addr, Vec<u8>)>,
+) -> Result<Image> {
+    let parts = ElfParts {
+        is_library: true,
+        ..parts(pid, object, file, live)?
+    };
+    Ok(Image::from_elf(&parts)?)
+}
+
+fn parts<'f>(
+    pid: u32,
+    object: &Object,
+    file: &'f [u8],
+    live: Vec<(Addr, Vec<u8>)>,
+) -> Result<ElfParts<'f>> {
     Ok(ElfParts {
-        slide,
+        slide: slide(pid, file, object)?,
         live,
         ..ElfParts::of_file(object.name(), file)
     })

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -14,7 +15,8 @@ use ilk_driver::client::totals;
 use ilk_driver::process::{Attached, Removed, Reserved, Subject};
 use ilk_driver::script::{Filter, Script, resolve};
 
-use super::{Counted, compiled_from, maps, subject};
+use super::launched::{ilk, text_of};
+use super::{Counted, compiled_from, compiled_with_musl, maps, subject};
 
 const READS: &str = "entry:handle { @calls = count(); @sizes = sum(*(u64 *)arg0) }";
 
@@ -24,9 +26,15 @@ fn rounds() -> u32 {
     rounds.map_or(1, |rounds| rounds.parse().unwrap())
 }
 
+/// The program, with glibc.
 fn confined() -> Counted {
+    confined_with(compiled_from)
+}
+
+/// The program, compiled with a C library.
+fn confined_with(compile: fn(&Path, &str, &[&str]) -> PathBuf) -> Counted {
     let folder = tempfile::tempdir().unwrap();
-    let program = compiled_from(folder.path(), include_str!("confined.c"), &[]);
+    let program = compile(folder.path(), include_str!("confined.c"), &[]);
     Counted::of(Command::new(program), folder)
 }
 
@@ -118,11 +126,20 @@ fn numbers_and_names_end_before_the_process_filters_its_system_calls() {
 
 #[test]
 fn reads_of_memory_end_before_the_process_filters_its_system_calls() {
+    reads_end_with(compiled_from);
+}
+
+#[test]
+fn reads_of_memory_end_before_a_process_of_another_c_library_filters_its_system_calls() {
+    reads_end_with(compiled_with_musl);
+}
+
+fn reads_end_with(compile: fn(&Path, &str, &[&str]) -> PathBuf) {
     let ways = ["syscall", "inline", "stacked", "strict", "prctl", "threads"];
     // The strict mode is set by prctl, too, and the next test filters all threads.
     let ways = if rounds() == 1 { &ways[..4] } else { &ways };
     for &way in ways {
-        let mut counted = confined();
+        let mut counted = confined_with(compile);
         let text = counted.text();
         let (attached, plan) = instrumented(&counted, READS);
         assert_eq!(answer(&mut counted, "calls"), 4000);
@@ -136,6 +153,43 @@ fn reads_of_memory_end_before_the_process_filters_its_system_calls() {
         left(&counted, &removed, &text);
         assert_eq!(answer(&mut counted, "calls"), 4000, "{way}");
         counted.end();
+    }
+}
+
+/// The C library's handler decides by the address at which it interrupts a thread whether a system call is still to begin.
+#[test]
+fn a_process_that_may_cancel_threads_is_not_read_where_a_guard_would_hide_its_place() {
+    const CANCELLING: &str = "
+#include <pthread.h>
+#include <unistd.h>
+__attribute__((noipa)) long handle(const long *value) { return *value; }
+static void *waits(void *argument) { for (;;) pause(); return argument; }
+int main(int count, char **arguments)
+{
+    long value = count;
+    pthread_t thread;
+    pthread_create(&thread, 0, waits, arguments);
+    pthread_cancel(thread);
+    pthread_join(thread, 0);
+    return (int)handle(&value);
+}
+";
+    for options in [&[][..], &["-static", "-Wl,-u,sigaction"]] {
+        let folder = tempfile::tempdir().unwrap();
+        let program = compiled_with_musl(folder.path(), CANCELLING, options);
+        let program = program.to_str().unwrap();
+        let output = ilk(&["-e", READS, "--", program], "");
+        let errors = text_of(&output.stderr);
+        assert!(!output.status.success(), "{errors}");
+        assert!(
+            errors.contains("unguarded") && errors.contains("pthread_cancel"),
+            "{errors}"
+        );
+        // Registers are read.
+        let registers = "entry:handle { @calls = count(); @addresses = values(arg0) }";
+        let output = ilk(&["-e", registers, "--", program], "");
+        let shown = text_of(&output.stdout) + &text_of(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{shown}");
     }
 }
 

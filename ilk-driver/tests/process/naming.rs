@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use super::cache_instruments::in_cache;
 use super::launched::{ilk, text_of};
 use super::printing::recorded;
-use super::{compiled_from, without_area};
+use super::{compiled_from, compiled_with_musl, without_area};
 
 const SOURCE: &str = include_str!("naming.c");
 
@@ -71,6 +71,42 @@ fn numbers_and_names_need_no_restartable_sequences() {
     without_area(&mut command);
     let command = command.args(["process", "-e", SCRIPT, "--"]).arg(program);
     judged(&shown(&command.output().unwrap()));
+}
+
+/// That of a program that is linked statically has a return from handlers of signals if it can set one.
+#[test]
+fn numbers_and_names_are_read_with_another_c_library() {
+    for options in [&[][..], &["-static", "-Wl,-u,sigaction"]] {
+        let folder = tempfile::tempdir().unwrap();
+        let program = compiled_with_musl(folder.path(), SOURCE, options);
+        let name = program.to_str().unwrap();
+        judged(&shown(&ilk(&["-e", SCRIPT, "--", name], "")));
+        let attached = "entry:work { @threads[tid] = count(); @same = sum(tid == arg0) }";
+        let output = ilk(&["-e", attached, "--", name], "");
+        if options.is_empty() {
+            let shown = shown(&output);
+            assert_eq!(rows(&shown, "threads").len(), 8, "{shown}");
+            // Those of the first thread and of the children, which are the first threads of theirs.
+            assert!(shown.contains(" 103  @same"), "{shown}");
+        } else {
+            let errors = text_of(&output.stderr);
+            assert!(errors.contains("program-unsupported"), "{errors}");
+            assert!(errors.contains("attach to it later"), "{errors}");
+        }
+    }
+}
+
+#[test]
+fn a_program_without_a_return_from_handlers_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = compiled_with_musl(folder.path(), SOURCE, &["-static"]);
+    let output = ilk(&["-e", SCRIPT, "--", program.to_str().unwrap()], "");
+    let errors = text_of(&output.stderr);
+    assert!(!output.status.success(), "{errors}");
+    assert!(
+        errors.contains("no return from handlers of signals"),
+        "{errors}"
+    );
 }
 
 /// Forked children leave the cache.

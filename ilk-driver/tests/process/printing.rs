@@ -20,7 +20,7 @@ const SCRIPT: &str = "
     entry:line { printf(\"%d,%d,%s,%d,%x;\", arg0, arg1, str(arg2), arg3, arg3 & 0xffff) }
     entry:single { sample(arg0) }";
 
-/// Without memory, which is not read in musl's programs: its C library has a function that is not divided into blocks.
+/// Without memory.
 const OF_REGISTERS: &str = "
     entry:line { printf(\"%d,%d,%d,%d,%x;\", arg0, arg1, arg1 * 5, arg3, arg3 & 0xffff) }
     entry:single { sample(arg0) }";
@@ -240,10 +240,15 @@ fn lines_in_a_ring_that_all_threads_share_are_whole() {
         let recording = folder.path().join("lines.arrow");
         let (file, name) = (recording.to_str().unwrap(), program.to_str().unwrap());
         let recorded = ["-e", OF_REGISTERS, "-o", file];
-        for choice in [&[][..], &["--children", "own"]] {
-            let program = ["--", name, "3"];
-            let output = ilk(&[choice, &recorded, &program].concat(), "");
-            judged(OF_REGISTERS, &output, &recording);
+        for (choice, script) in [
+            (&[][..], OF_REGISTERS),
+            (&["--children", "own"], OF_REGISTERS),
+            (&[], SCRIPT),
+            (&["--children", "own"], SCRIPT),
+        ] {
+            let program = ["-e", script, "-o", file, "--", name, "3"];
+            let output = ilk(&[choice, &program].concat(), "");
+            judged(script, &output, &recording);
             std::fs::remove_file(&recording).unwrap();
         }
         let output = in_cache(&recorded, &program, &[]);

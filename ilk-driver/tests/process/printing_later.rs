@@ -13,8 +13,7 @@ const SOURCE: &str = include_str!("printing_later.c");
 const LIBRARY: &str = "__attribute__((noipa)) long line(long writer, long serial, const char *name) \
                        { return 3 * writer + serial + *name; }";
 
-/// A line of the library alone, and those of both, with texts and without: those of musl's programs are not read, since its C
-/// library has a function that is not divided into blocks.
+/// A line of the library alone, and those of both, with texts and without.
 const SCRIPTS: [&str; 3] = [
     "entry:libline.so:line { printf(\"%d %d %s;\", arg0, arg1, str(arg2)) }",
     "entry:libline.so:line { printf(\"%d %d %s;\", arg0, arg1, str(arg2)) }
@@ -44,11 +43,6 @@ fn meant(script: &str, with_child: bool) -> Vec<String> {
     let mut meant: Vec<String> = writers.flat_map(of_writer).collect();
     meant.sort_unstable();
     meant
-}
-
-/// The scripts for programs of a C library.
-fn scripts(musl: bool) -> &'static [&'static str] {
-    if musl { &SCRIPTS[2..] } else { &SCRIPTS }
 }
 
 fn shown(output: &Output) -> String {
@@ -89,7 +83,7 @@ fn lines_of_libraries_that_are_loaded_later_are_whole() {
         let folder = tempfile::tempdir().unwrap();
         let [program, library] = compiled(musl, folder.path());
         let [program, library] = [&program, &library].map(|path| path.to_str().unwrap());
-        for script in scripts(musl) {
+        for script in SCRIPTS {
             let output = ilk(&["-e", script, "--", program, library], "");
             judged(&output, &meant(script, true));
         }
@@ -111,7 +105,7 @@ fn lines_of_libraries_that_are_loaded_later_are_whole_in_the_code_cache() {
         let folder = tempfile::tempdir().unwrap();
         let [program, library] = compiled(musl, folder.path());
         let library = library.to_str().unwrap();
-        for script in scripts(musl) {
+        for script in SCRIPTS {
             let output = in_cache(&["-e", script], &program, &[library]);
             judged(&output, &meant(script, false));
         }

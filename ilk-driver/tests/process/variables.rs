@@ -3,13 +3,13 @@
 //! time is the kernel's.
 
 use std::path::Path;
-use std::process::Output;
+use std::process::{Command, Output};
 
 use super::cache_instruments::in_cache;
 use super::launched::{ilk, text_of};
 use super::probes::totals;
 use super::types::expected;
-use super::{compiled_from, compiled_with_musl};
+use super::{compile, compiled_from, compiled_with_musl};
 
 const SOURCE: &str = include_str!("variables.c");
 
@@ -85,5 +85,53 @@ fn variables_of_threads_without_a_control_block_are_refused() {
     let (expected, found) = (expected(&shown), totals(&shown));
     for name in ["calls", "arguments"] {
         assert_eq!(found[name], expected[name], "{shown}");
+    }
+}
+
+/// A library that is loaded later has variables of its own, so that none may be those of the program.
+#[test]
+fn variables_of_a_library_that_is_loaded_later_are_not_shared_with_the_program() {
+    const PROGRAM: &str = "
+#include <dlfcn.h>
+__attribute__((noipa)) int begun(int value) { return value; }
+int main(int count, char **arguments)
+{
+    begun(count);
+    for (int load = 0; load < 3; load++) {
+        void *library = dlopen(arguments[1], RTLD_NOW);
+        ((int (*)(int))dlsym(library, \"work\"))(load);
+        dlclose(library);
+    }
+    return 0;
+}
+";
+    let folder = tempfile::tempdir().unwrap();
+    let program = compiled_from(folder.path(), PROGRAM, &[]);
+    let (source, library) = (
+        folder.path().join("work.c"),
+        folder.path().join("libwork.so"),
+    );
+    let text = "__attribute__((noipa)) int work(int value) { return value + 1; }";
+    std::fs::write(&source, text).unwrap();
+    let mut compiler = Command::new("cc");
+    let compiler = compiler.args(["-O2", "-shared", "-fPIC", "-o"]);
+    compile(compiler.args([&library, &source]));
+    let [program, library] = [&program, &library].map(|path| path.to_str().unwrap());
+    let shown = |script: &str| {
+        let output = ilk(&["-e", script, "--", program, library], "");
+        let shown = text_of(&output.stdout) + &text_of(&output.stderr);
+        assert!(output.status.success(), "{shown}");
+        shown
+    };
+    for scope in ["global", "thread"] {
+        let both = shown(&format!(
+            "{scope} @from; entry:begun {{ @from = 7 }} entry:libwork.so:work {{ @seen = sum(@from) }}"
+        ));
+        assert!(both.contains("share the variable @from"), "{both}");
+        assert!(!both.contains("@seen"), "{both}");
+        let alone = shown(&format!(
+            "{scope} @from; entry:libwork.so:work {{ @from = 7 }} return:libwork.so:work {{ @seen = sum(@from) }}"
+        ));
+        assert!(alone.contains(" 21  @seen"), "{alone}");
     }
 }

@@ -5,7 +5,9 @@
 
 use std::cell::RefCell;
 
-use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
+use iced_x86::{
+    Code, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register,
+};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::decoded;
@@ -13,7 +15,7 @@ use crate::Addr;
 use crate::code::{Function, FunctionId, KnownFunctions, Memory};
 use crate::ids::Id;
 use crate::isa::RegisterSet;
-use crate::isa::abi::CALLER_SAVED;
+use crate::isa::abi::{CALLER_SAVED, CHANGED_BY_SYSTEM_CALL};
 use crate::isa::decode::branch_target;
 use crate::isa::effect::{is_opaque, is_write};
 
@@ -178,6 +180,11 @@ impl<'c> Callees<'c> {
                 FlowControl::UnconditionalBranch if target.is_some() => worklist.extend(target),
                 FlowControl::ConditionalBranch | FlowControl::XbeginXabortXend => {
                     worklist.extend(target);
+                    worklist.push(next);
+                }
+                FlowControl::Call if instruction.code() == Code::Syscall => {
+                    let changed = RegisterSet::of(&CHANGED_BY_SYSTEM_CALL);
+                    effect.changed = effect.changed.union(changed);
                     worklist.push(next);
                 }
                 FlowControl::Call => {

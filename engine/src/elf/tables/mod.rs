@@ -345,6 +345,9 @@ impl<'c> Flow<'c> {
                     return next - leader;
                 }
                 FlowControl::Return | FlowControl::Exception => return next - leader,
+                FlowControl::Call if instruction.code() == Code::Syscall => {
+                    self.machine.system_call(&mut state, &instruction);
+                }
                 FlowControl::Call => {
                     let effect = code.callees.effect(branch_target(&instruction));
                     if !effect.returns {

@@ -7,7 +7,7 @@ use super::machine::{AbstractMachine, general};
 use super::state::{Compared, FRAME, MachineState, STACK};
 use super::value::{Expression, ExpressionId, Numbers, Which, mask, sign_extended};
 use crate::isa::RegisterSet;
-use crate::isa::abi::CALLER_SAVED;
+use crate::isa::abi::{CALLER_SAVED, CHANGED_BY_SYSTEM_CALL};
 use crate::isa::effect::is_write;
 use crate::isa::stack::stack_shift;
 
@@ -84,6 +84,16 @@ impl AbstractMachine<'_> {
             let id = self.all.produced(at, Which::Register(number));
             state.learn(id, ValueFact::WHOLE);
             state.set(number, id);
+        }
+        self.written_by_pointer(state, at);
+        state.compared = None;
+    }
+
+    /// Executes a system call: the kernel may write to what pointers reach.
+    pub(super) fn system_call(&mut self, state: &mut MachineState, instruction: &Instruction) {
+        let at = instruction.ip();
+        for register in CHANGED_BY_SYSTEM_CALL {
+            self.produce(state, at, register.number(), ValueFact::UNKNOWN);
         }
         self.written_by_pointer(state, at);
         state.compared = None;

@@ -191,8 +191,13 @@ impl Probed {
             let mut inputs = probe.expressions().flat_map(Expr::inputs);
             let missing =
                 inputs.find(|&input| is_of_target(input) && layout.inputs.get(input).is_none());
-            missing.map(|input| {
-                format!("it reads {input:?}, and the target does not state where that is")
+            missing.map(|input| match input {
+                Input::Tid if layout.sequences().is_some() => {
+                    "it reads `tid`, and the control blocks of the threads have their numbers in no place that is known: \
+                     a program that is linked statically makes its control block as it begins; attach to it later, with -p"
+                        .to_owned()
+                }
+                _ => format!("it reads {input:?}, and the target does not state where that is"),
             })
         };
         let no_slots = || {

@@ -7,7 +7,7 @@
 
 mod link;
 pub(super) mod linked;
-mod symbols;
+pub(super) mod symbols;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

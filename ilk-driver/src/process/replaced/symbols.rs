@@ -11,7 +11,7 @@ use crate::Error;
 use crate::process::objects::{Object, file_of, objects, program_of, slide};
 
 /// The objects of a process, the program first.
-pub(super) struct ProcessSymbols {
+pub(in crate::process) struct ProcessSymbols {
     memory: File,
     objects: Vec<Exports>,
 }
@@ -35,7 +35,7 @@ impl ProcessSymbols {
     ///
     /// # Errors
     /// [`Error::Process`] if one is not as it is mapped.
-    pub(super) fn read(pid: u32, memory: &File) -> crate::Result<Self> {
+    pub(in crate::process) fn read(pid: u32, memory: &File) -> crate::Result<Self> {
         let program = program_of(pid)?;
         let mut all = objects(pid)?;
         all.sort_by_key(|object| !object.is_program(&program));
@@ -60,7 +60,7 @@ impl ProcessSymbols {
     ///
     /// # Errors
     /// Several libraries define it, or what it stands for is not known.
-    pub(super) fn find(&self, name: &str) -> Result<Option<Addr>, String> {
+    pub(in crate::process) fn find(&self, name: &str) -> Result<Option<Addr>, String> {
         let mut found: Option<(&Exports, Defined)> = None;
         for (number, exports) in self.objects.iter().enumerate() {
             let defined = exports.find(name);
