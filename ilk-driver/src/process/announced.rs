@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub enum Announced {
     /// A recording has begun, and grows.
     Begun {
-        /// That of its begin.among those of the command.
+        /// Its place among the recordings of the command, in order of their beginnings.
         number: u32,
         /// The name of its process, which labels begin with in the recording of all.
         name: String,
@@ -18,7 +18,7 @@ pub enum Announced {
     },
     /// It is whole, or was given up.
     Ended {
-        /// That of its begin.
+        /// That of its beginning.
         number: u32,
     },
 }

@@ -71,8 +71,8 @@ pub(crate) struct Clone {
     #[arg(short, long, value_name = "FILE", requires = "recorded")]
     pub(crate) output: Option<PathBuf>,
     /// Meanwhile, write the recording up to now to FILE.live, about each second; it is removed at the end. With -e and
-    /// --session it has counts and totals, beside --count the executions of blocks, too, and FILE itself grows by the samples. With --children own and --exec follows it has
-    /// all processes, and the whole recording of each that has ended.
+    /// --session it has counts and totals, beside --count the executions of blocks, too, and FILE itself grows by the samples.
+    /// With --children own and --exec follows it has all processes, and the whole recording of each that has ended.
     #[arg(long, requires = "output", requires = "recorded")]
     live: bool,
     /// Write to the standard output which recordings the processes have, while they grow: lines for the window.

@@ -1,7 +1,7 @@
 //! Comparison of graphs with the instructions that a processor executed: QEMU runs the lab one
 //! instruction at a time and logs their addresses.
 //!
-//! `GILK_EXECUTED` sets the number of instructions to compare; the default is 250,000.
+//! `GILK_EXECUTED` sets the number of instructions to compare; the default is 180,000.
 
 mod faulted;
 mod judge;
@@ -41,7 +41,7 @@ done > /dev/null 2>&1
 #[test]
 #[ignore = "boots the lab; cargo xtask test runs it"]
 fn every_executed_branch_targets_the_start_of_a_block() {
-    let wanted = std::env::var("GILK_EXECUTED").map_or(250_000, |number| {
+    let wanted = std::env::var("GILK_EXECUTED").map_or(180_000, |number| {
         number.parse().expect("GILK_EXECUTED is a number")
     });
     let traced = Traced::boot(|_| ());

@@ -63,7 +63,7 @@ fn invalid_messages_at_the_port_harm_neither_agent_nor_kernel() {
     serves(&turn);
     let mut random = Random(0x6761_7264);
     let mut pieces = 0;
-    for nonce in 0..number_in("GILK_NONSENSE").unwrap_or(40) {
+    for nonce in 0..number_in("GILK_NONSENSE").unwrap_or(25) {
         let mut stream = UnixStream::connect(shared.lab.socket()).unwrap();
         let mut answers = stream.try_clone().unwrap();
         let reader = std::thread::spawn(move || {

@@ -40,7 +40,7 @@ fn lock_prefixes_are_refused_with_one_of_two_cpus_online() {
 #[ignore = "boots the lab; cargo xtask test runs it"]
 fn random_requests_of_every_kind_do_no_harm() {
     let calls = number_in("GILK_FUZZ_CALLS");
-    let seconds = if calls.is_some() { 100_000 } else { 5 };
+    let seconds = if calls.is_some() { 100_000 } else { 3 };
     let (calls, seed) = (
         calls.unwrap_or(1_000_000),
         number_in("GILK_FUZZ_SEED").unwrap_or(1),
@@ -55,7 +55,7 @@ fn random_requests_of_every_kind_do_no_harm() {
 #[test]
 #[ignore = "boots the lab; cargo xtask test runs it"]
 fn a_batch_that_fails_at_any_step_leaves_no_trace() {
-    let most = number_in("GILK_ROLLBACK_MOST").unwrap_or(100);
+    let most = number_in("GILK_ROLLBACK_MOST").unwrap_or(60);
     let guest = Guest::new(&prepared());
     let script = format!("ROLLBACK_MOST={most} /lab/assay rollback");
     let console = guest.run(&script, Duration::from_secs(300 + most / 20), |options| {
