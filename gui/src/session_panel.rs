@@ -204,7 +204,7 @@ fn troubles(ui: &mut Ui, state: &State) {
     let Some(Err(wrong)) = &state.plan.outcome else {
         return;
     };
-    if state.document.session().placements.is_empty() {
+    if state.document.session().placements.is_empty() || state.counts_in_cache() {
         return;
     }
     let frame = Frame::NONE

@@ -275,9 +275,11 @@ impl State {
                     .to_owned(),
             ),
             TargetState::Busy(_) => Some("The target is not ready yet.".to_owned()),
-            TargetState::None | TargetState::Lost(_) => {
-                Some("There is no target; start the lab from the Target menu.".to_owned())
-            }
+            TargetState::Lost(why) => Some(why.clone()),
+            TargetState::None => Some(
+                "There is no target; open a process or start the lab from the Target menu."
+                    .to_owned(),
+            ),
         }
     }
 
