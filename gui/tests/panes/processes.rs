@@ -254,6 +254,19 @@ fn rates_of_a_run_that_lasts_are_those_of_the_time_up_to_now() {
     until_within(&mut harness, PATIENCE, "it is left", has_ended);
 }
 
+#[test]
+fn a_program_beside_a_process_is_refused_rather_than_left_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let cat = Cat::start();
+    let mut harness = counting(folder.path());
+    choose(&mut harness, cat.pid());
+    click(&mut harness, "Run a program");
+    let why = harness.state().state().run_hindrance().unwrap();
+    assert!(why.contains("the target is a process"), "{why}");
+    click(&mut harness, "Run a program");
+    assert_eq!(harness.state().state().run_hindrance(), None);
+}
+
 /// The sizes of all writes, as the window has them.
 fn sizes(state: &State) -> Vec<(String, u64)> {
     let record = state.timeline.record.as_ref();
