@@ -19,7 +19,7 @@ pub(crate) fn show(ui: &mut Ui, state: &State, commands: &mut Vec<Command>) {
         let placements = state.document.session().placements.len();
         match &state.plan.outcome {
             _ if state.catalogue.is_none() => {
-                note(ui, "no process or kernel".to_owned(), tokens.weak)
+                note(ui, "no process or kernel".to_owned(), tokens.weak);
             }
             // The session's instruments do not apply, and neither does their plan.
             _ if state.counts_in_cache() => note(
