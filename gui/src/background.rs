@@ -178,14 +178,14 @@ impl App {
         } else {
             record.named.clone()
         };
-        let end = metadata.clock.tsc(record.duration);
+        let end = metadata.clock.tsc(record.now.unwrap_or(record.duration));
         self.state.statistics.requested = Some(key.clone());
         self.workers.mail().spawn("statistics", move |mail| {
             let ticks = key.between.unwrap_or_else(|| {
                 let start = metadata.clock.start;
                 let recorded = index.look().span().unwrap_or((start, start));
                 let (from, to) = gilk_samples::statistics::whole(&metadata, recorded);
-                // A run that lasts, or was stopped, is shorter than planned.
+                // A run that was stopped is shorter than planned, and so is one that lasts, up to now.
                 (from, to.min(end.max(recorded.1.saturating_add(1))))
             });
             let rows = statistics::rows::rows(&metadata, &index, &named, ticks);

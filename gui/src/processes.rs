@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use egui::accesskit::Role;
-use egui::{Align, Button, Context, Id, Label, Layout, RichText, ScrollArea, TextEdit, Ui, vec2};
+use egui::{
+    Align, Context, Id, Label, Layout, RichText, ScrollArea, Sense, TextEdit, Ui, UiBuilder, vec2,
+};
 use ilk_driver::process::ListedProcess;
 
 use crate::command::Command;
@@ -52,7 +54,7 @@ pub(crate) fn show(ctx: &Context, state: &mut State, mail: &Mail, commands: &mut
         let chosen = rows(ui, dialog);
         widgets::caption(
             ui,
-            "You need the right to trace the process, as for a debugger. Samples need glibc 2.35 or later in it.",
+            "You need the right to trace the process, as for a debugger.",
         );
         ui.add_space(space::MEDIUM);
         let closed = buttons(ui, |ui| {
@@ -139,16 +141,24 @@ fn row(ui: &mut Ui, process: &ListedProcess) -> bool {
         threads.to_string(),
         ago(*age),
     ];
-    ui.horizontal(|ui| {
+    // All of the row is a button, as in other lists, not its command alone.
+    let (rect, button) = ui.allocate_exact_size(vec2(ui.available_width(), ROW), Sense::click());
+    if button.hovered() || button.has_focus() {
+        let shade = ui.visuals().widgets.hovered.weak_bg_fill;
+        ui.painter().rect_filled(rect, space::CORNER, shade);
+    }
+    let inside = UiBuilder::new()
+        .max_rect(rect)
+        .layout(Layout::left_to_right(Align::Center));
+    ui.scope_builder(inside, |ui| {
         for (words, (_, width)) in cells.into_iter().zip(COLUMNS) {
             cell(ui, width, RichText::new(words).small());
         }
         let words = RichText::new(command).font(code(text::SMALL));
-        let button = ui.add(Button::new(words).frame(false).truncate());
-        let name = format!("process {pid}: {command}");
-        widgets::named(button, Role::Button, &name).clicked()
-    })
-    .inner
+        ui.add(Label::new(words).selectable(false).truncate());
+    });
+    let name = format!("process {pid}: {command}");
+    widgets::named(button, Role::Button, &name).clicked()
 }
 
 fn cell(ui: &mut Ui, width: f32, words: RichText) {
@@ -157,7 +167,7 @@ fn cell(ui: &mut Ui, width: f32, words: RichText) {
         Layout::left_to_right(Align::Center),
         |ui| {
             ui.set_min_width(width);
-            ui.add(Label::new(words).truncate());
+            ui.add(Label::new(words).selectable(false).truncate());
         },
     );
 }

@@ -123,7 +123,7 @@ fn fields(ui: &mut Ui, state: &mut State) {
         let response = ui.add(Checkbox::new(&mut wanted, "run"));
         let changed = response.changed();
         widgets::chosen(response, Role::CheckBox, wanted, "Run a program")
-            .on_hover_text("Runs a program in the lab during the session.");
+            .on_hover_text("Runs a program on the kernel's machine during the session; not if the target is a process.");
         if changed {
             let new = wanted.then(pulsar);
             state
@@ -204,7 +204,7 @@ fn troubles(ui: &mut Ui, state: &State) {
     let Some(Err(wrong)) = &state.plan.outcome else {
         return;
     };
-    if state.document.session().placements.is_empty() {
+    if state.document.session().placements.is_empty() || state.counts_in_cache() {
         return;
     }
     let frame = Frame::NONE

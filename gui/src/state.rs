@@ -225,6 +225,9 @@ impl State {
         if let Some(hindrance) = self.pair_hindrance() {
             return Some(hindrance);
         }
+        if let Some(hindrance) = self.program_hindrance() {
+            return Some(hindrance);
+        }
         if self.is_in_cache() {
             let hindrance = self.cache_hindrance();
             if hindrance.is_some() || self.counts_in_cache() {
@@ -247,6 +250,18 @@ impl State {
             Some(Err(wrong)) if !self.plan.pending() => Some(first_error(wrong)),
             _ => Some("The session is being planned.".to_owned()),
         }
+    }
+
+    /// Returns the reason why the session's program is not run during it: the target is a process alone.
+    fn program_hindrance(&self) -> Option<String> {
+        let source = self.source.as_ref()?;
+        let is_process = source.is_process() || source.is_in_cache();
+        let has_program = self.document.session().workload.is_some();
+        (is_process && !self.is_pair() && has_program).then(|| {
+            "The session runs a program on a kernel's machine, and the target is a process. Clear \u{201c}run\u{201d} in \
+             the session; a program is measured itself by Program\u{2026} in the Target menu."
+                .to_owned()
+        })
     }
 
     /// Returns whether runs execute the target in the code cache.
@@ -275,9 +290,11 @@ impl State {
                     .to_owned(),
             ),
             TargetState::Busy(_) => Some("The target is not ready yet.".to_owned()),
-            TargetState::None | TargetState::Lost(_) => {
-                Some("There is no target; start the lab from the Target menu.".to_owned())
-            }
+            TargetState::Lost(why) => Some(why.clone()),
+            TargetState::None => Some(
+                "There is no target; open a process or start the lab from the Target menu."
+                    .to_owned(),
+            ),
         }
     }
 

@@ -18,7 +18,15 @@ pub(crate) fn show(ui: &mut Ui, state: &State, commands: &mut Vec<Command>) {
         };
         let placements = state.document.session().placements.len();
         match &state.plan.outcome {
-            _ if state.catalogue.is_none() => note(ui, "no kernel".to_owned(), tokens.weak),
+            _ if state.catalogue.is_none() => {
+                note(ui, "no process or kernel".to_owned(), tokens.weak);
+            }
+            // The session's instruments do not apply, and neither does their plan.
+            _ if state.counts_in_cache() => note(
+                ui,
+                "every block is counted in the code cache".to_owned(),
+                tokens.weak,
+            ),
             _ if placements == 0 => note(ui, "no instruments".to_owned(), tokens.weak),
             _ if state.plan.pending() => note(ui, "planning".to_owned(), tokens.weak),
             Some(Ok(verified)) => {

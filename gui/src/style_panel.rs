@@ -19,7 +19,8 @@ pub(crate) fn show(ui: &mut Ui, state: &State, scene: &Scene, commands: &mut Vec
     let tokens = Tokens::of(ui);
     let wanted = state.document.session().style(&scene.name);
     widgets::caption(ui, "style");
-    ui.horizontal(|ui| {
+    // In a narrow pane what is taken now is in the next line.
+    ui.horizontal_wrapped(|ui| {
         for style in Style::ALL {
             let chosen = wanted == style;
             let response = ui.selectable_label(chosen, style.name());

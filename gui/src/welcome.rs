@@ -60,14 +60,15 @@ pub(crate) fn show(ui: &mut Ui, state: &State, commands: &mut Vec<Command>) {
         }
         _ => {
             ui.label(
-                RichText::new("No kernel is open")
+                RichText::new("No process or kernel is open")
                     .heading()
                     .color(tokens.strong),
             );
-            let words = "The lab runs a stock kernel in a virtual machine: try anything, it does not touch this computer.";
+            let words = "Open a process of this computer to measure it while it runs. Or start the lab, a stock kernel in a virtual machine: try anything, it does not touch this computer.";
             ui.label(RichText::new(words).color(tokens.weak));
             ui.add_space(space::SMALL);
             let mut actions = vec![
+                ("Open process…", Command::ChooseProcess),
                 ("Open kernel file…", Command::OpenKernel),
                 ("Start the lab", Command::StartLab),
             ];

@@ -60,8 +60,8 @@ pub(crate) fn show(
     let Some(catalogue) = catalogue else {
         widgets::empty(
             ui,
-            "No kernel yet",
-            "Connect to a target or open a kernel file to list its functions.",
+            "No functions yet",
+            "Open a process, connect to a target, or open a kernel file to list its functions.",
         );
         return;
     };

@@ -160,9 +160,10 @@ impl Planning {
 /// Returns the layout of the target for a session.
 fn layout(planning: &Planning, session: &Session) -> ilk_driver::Result<RuntimeLayout> {
     match (planning.named_process(), &planning.layout) {
-        (Some(process), Some(_)) => process.layout(session, &planning.library),
-        (_, Some(layout)) => Ok(layout.clone()),
-        (_, None) => Ok(nominal()),
+        // Also of one that has ended: its plan is still that of a process.
+        (Some(process), _) => process.layout(session, &planning.library),
+        (None, Some(layout)) => Ok(layout.clone()),
+        (None, None) => Ok(nominal()),
     }
 }
 

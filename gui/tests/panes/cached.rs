@@ -70,6 +70,29 @@ pub(crate) fn open(harness: &mut Window, function: &str) {
     until_open(harness, function);
 }
 
+#[test]
+fn instruments_that_do_not_apply_are_no_hindrance_of_counts_in_the_code_cache() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = compiled(folder.path());
+    let session = folder.path().join("other.ron");
+    let text = r#"(version: 1, name: "other", duration: 10.0, placements: [
+        (function: "of_another_program", block: 0, hook: Pre, instrument: "counter", launch: 0.0, splash: 10.0)])"#;
+    std::fs::write(&session, text).unwrap();
+    let start = Start {
+        session: Some(session),
+        ..Start::default()
+    };
+    let harness = start_with(start, &program, "counted");
+    assert_eq!(harness.state().state().run_hindrance(), None);
+    harness.get_by_label("every block is counted in the code cache");
+    assert!(harness.query_by_label("this session cannot run").is_none());
+    assert!(
+        harness
+            .query_by_label_contains("of_another_program")
+            .is_none()
+    );
+}
+
 /// Opens a window on a program that was started for the cache, and on `counted`.
 fn start(program: &Path) -> Window {
     start_at(program, "counted")

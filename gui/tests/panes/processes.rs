@@ -6,11 +6,13 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use egui_kittest::kittest::Queryable;
+use gilk_gui::args::Start;
 use gilk_gui::state::{State, TargetState};
 use gilk_samples::recording::Recording;
 
 use crate::support::{
-    Window, click, fill, run_command, settle, until, until_within, window_of_session,
+    Window, button, click, fill, middle, run_command, settle, until, until_within, window,
+    window_of_session,
 };
 
 /// All objects of a program are read and analysed, perhaps on a machine with much else to do.
@@ -193,6 +195,76 @@ fn a_listed_process_is_instrumented_and_left() {
     until_within(&mut harness, PATIENCE, "the process is lost", |state| {
         matches!(state.target, TargetState::Lost(_))
     });
+    settle(&mut harness);
+    let state = harness.state().state();
+    let ended = format!("Process {pid} has ended");
+    let hindrance = state.run_hindrance().unwrap();
+    assert!(hindrance.starts_with(&ended), "{hindrance}");
+    // Its plan is that of a process, as before.
+    let outcome = state.plan.outcome.as_ref().unwrap();
+    assert!(outcome.is_ok(), "{:?}", outcome.as_ref().err());
+}
+
+#[test]
+fn the_start_page_opens_a_process_by_a_click_anywhere_in_its_row() {
+    let cat = Cat::start();
+    let mut harness = window(Start::default(), [1200.0, 800.0]);
+    harness.run_steps(4);
+    click(&mut harness, "Process…");
+    until(&mut harness, "the processes are listed", |state| {
+        let dialog = state.processes.as_ref();
+        dialog.is_some_and(|dialog| matches!(dialog.listed, Some(Ok(_))))
+    });
+    fill(&mut harness, "Filter of processes", &cat.pid().to_string());
+    harness.run_steps(3);
+    // Its number is at the row's other end from its command.
+    let at = middle(&harness, &cat.pid().to_string());
+    button(&mut harness, at, true);
+    button(&mut harness, at, false);
+    read(&mut harness);
+    let chosen = format!("of process {} ·", cat.pid());
+    harness.get_by_label_contains(&chosen);
+}
+
+#[test]
+fn rates_of_a_run_that_lasts_are_those_of_the_time_up_to_now() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut cat = Cat::start();
+    let mut harness = measuring(folder.path(), "timestamp");
+    choose(&mut harness, cat.pid());
+    click(&mut harness, "Statistics tab");
+    begin(&mut harness, folder.path());
+    copy_within_run(&mut harness, &mut cat);
+    until_within(
+        &mut harness,
+        PATIENCE,
+        "the calls are in the table",
+        |state| {
+            assert!(state.run.active.is_some(), "{:?}", state.notices);
+            let rows = &state.statistics.rows;
+            rows.iter().map(|row| row.count).sum::<u64>() == LINES
+        },
+    );
+    // Within the 600 s that are planned it would be this rate; the run lasts a part of them at most.
+    let of_planned = LINES as f64 / 600.0;
+    let rate = harness.state().state().statistics.rows[0].rate;
+    assert!(rate > 1.5 * of_planned, "{rate} per second");
+    harness.get_by_label("Stop run").click();
+    harness.run_steps(2);
+    until_within(&mut harness, PATIENCE, "it is left", has_ended);
+}
+
+#[test]
+fn a_program_beside_a_process_is_refused_rather_than_left_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let cat = Cat::start();
+    let mut harness = counting(folder.path());
+    choose(&mut harness, cat.pid());
+    click(&mut harness, "Run a program");
+    let why = harness.state().state().run_hindrance().unwrap();
+    assert!(why.contains("the target is a process"), "{why}");
+    click(&mut harness, "Run a program");
+    assert_eq!(harness.state().state().run_hindrance(), None);
 }
 
 /// The sizes of all writes, as the window has them.

@@ -272,7 +272,7 @@ fn a_recording_can_be_opened_without_a_kernel() {
     until(&mut harness, "the recording is open", is_there);
     harness.run_steps(3);
     harness.get_by_label("lane timestamp pre kernel_clone block 0: 300");
-    harness.get_by_label("no kernel");
+    harness.get_by_label("no process or kernel");
     harness.get_by_label("alone.arrow");
 }
 

@@ -319,7 +319,8 @@ fn sessions_need_a_target() {
             .accesskit_node()
             .is_disabled()
     );
-    harness.get_by_label("No kernel is open");
+    harness.get_by_label("No process or kernel is open");
+    harness.get_by_label("Process…");
     harness.get_by_label("Start the lab");
 
     let mut harness = browsing("kernel_clone");
