@@ -84,6 +84,17 @@ fn a_started_program_is_counted_from_its_first_call_to_its_last() {
 }
 
 #[test]
+fn a_library_without_its_whole_version_is_awaited_and_its_file_is_named() {
+    let output = ilk(&["libc.so:write", "--", "/bin/true"], "");
+    let shown = text_of(&output.stdout) + &text_of(&output.stderr);
+    assert!(output.status.success(), "{shown}");
+    assert!(
+        shown.contains("The file of libc.so is libc.so.6: write libc.so.6, or 'libc.so*'."),
+        "{shown}"
+    );
+}
+
+#[test]
 fn the_exit_status_of_a_program_is_that_of_the_command() {
     let output = ilk(&["--all", "main", "--", "/bin/sh", "-c", "exit 7"], "");
     // A stripped shell has no main: the program does not start then.
