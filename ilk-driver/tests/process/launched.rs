@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use gilk_engine::session::Placement;
 use gilk_engine::{HookType, Session};
+use gilk_samples::profile::profiles;
 use gilk_samples::recording::Recording;
 
 use super::compiled;
@@ -85,6 +86,13 @@ fn a_started_program_is_counted_from_its_first_call_to_its_last() {
     let (start, end) = recording.whole().unwrap();
     let clock = &recording.metadata().clock;
     assert!(clock.seconds(end) - clock.seconds(start) < 12.0 * 3600.0);
+    // What only counts has as many hits there.
+    let measured = profiles(&recording, None, 1, |_| true);
+    let mut measured = measured.instruments.into_iter();
+    let hits = measured
+        .find(|one| one.label.ends_with(" pre counted block 0"))
+        .map(|one| one.hits);
+    assert_eq!(hits, Some(calls));
 }
 
 #[test]
