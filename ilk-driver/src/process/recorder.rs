@@ -134,7 +134,7 @@ impl Recorder {
 
     /// Records the end of the instruments of plans, each with the number of its first function in recorded identifiers: it
     /// may be earlier than planned.
-    fn splashes<'p>(&self, plans: impl Iterator<Item = (&'p Plan, u32)>, tsc: u64) {
+    pub(super) fn splashes<'p>(&self, plans: impl Iterator<Item = (&'p Plan, u32)>, tsc: u64) {
         let Some(collector) = &self.collector else {
             return;
         };
