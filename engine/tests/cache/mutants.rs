@@ -665,3 +665,36 @@ fn arbitrary_bytes_are_translated_and_proved() {
         }
     }
 }
+
+/// A jump to what follows an `endbr64` ends its block, which has a counter and no instruction: the next counter is that
+/// of another block.
+#[test]
+fn the_counter_of_a_block_without_instructions_is_not_the_next_ones() {
+    // endbr64; dec edi; jne to it; ret
+    let code = Bytes(vec![0xf3, 0x0f, 0x1e, 0xfa, 0xff, 0xcf, 0x75, 0xfc, 0xc3]);
+    for counting in [Counting::OneThread, Counting::Threads] {
+        let translated = translator(counting).translate(&code, REGION, &[Addr(START)], WHOLE);
+        let translated = translated.unwrap();
+        let second = translated.blocks[1].at;
+        assert_eq!(translated.blocks[0].original, Span::new(Addr(START), 4));
+        let proved = prover().prove(&code, REGION, translated.clone(), counting);
+        proved.unwrap();
+        let broken = |change: &dyn Fn(&mut Translation)| -> Vec<FragmentRule> {
+            let mut wrong = translated.clone();
+            change(&mut wrong);
+            let refused = prover().prove(&code, REGION, wrong, counting);
+            let all = refused.expect_err("the mutant passes");
+            all.iter().map(|one| one.rule).collect()
+        };
+        // Both counters are the first block's; it begins at the second one; each has the other's.
+        let both = broken(&|wrong| wrong.blocks[1].at = second.add(9));
+        assert!(both.contains(&FragmentRule::WrongTarget), "{both:?}");
+        let none = broken(&|wrong| wrong.blocks[0].at = second);
+        assert!(none.contains(&FragmentRule::WrongRow), "{none:?}");
+        let others = broken(&|wrong| {
+            (wrong.blocks[0].counter, wrong.blocks[1].counter) =
+                (wrong.blocks[1].counter, wrong.blocks[0].counter);
+        });
+        assert!(others.contains(&FragmentRule::ForeignCounter), "{others:?}");
+    }
+}

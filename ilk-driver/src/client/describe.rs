@@ -3,6 +3,7 @@
 use gilk_engine::plan::PlannedInstrument;
 use gilk_engine::{Addr, Image, Plan, Session};
 use gilk_instruments::program::{Action, ActionKind};
+use gilk_samples::Meaning;
 use gilk_samples::metadata::{Clock, Delivers, FunctionInfo, InstrumentInfo, Metadata, Placed};
 use gilk_samples::texts::SampleTexts;
 
@@ -128,7 +129,11 @@ pub fn metadata(
             id: instrument.id.pack(),
             label: label(plan, instrument),
             instrument: instrument.definition.name.clone(),
-            meaning: instrument.definition.meaning,
+            // Its samples are readings of the counter.
+            meaning: match instrument.counter {
+                Some(_) => Meaning::Count,
+                None => instrument.definition.meaning,
+            },
             unit: instrument.definition.unit.clone(),
             launch: instrument.launch,
             splash: instrument.splash,

@@ -10,7 +10,7 @@ use gilk_samples::collector::Collector;
 use gilk_samples::kept_stacks::KeptStacks;
 use gilk_samples::metadata::Metadata;
 use gilk_samples::record::ALL_CPUS;
-use gilk_samples::recording::Loss;
+use gilk_samples::recording::{Loss, Mark, MarkKind};
 use gilk_samples::texts::SampleTexts;
 use gilk_samples::totals::Totals;
 use gilk_samples::{Batch, InstrumentId, Sample};
@@ -119,6 +119,7 @@ impl Recorder {
                 process.stacks().try_for_each(NumberedStacks::refresh)?;
             }
         }
+        let end = tsc();
         let removed = process.remove()?;
         if let Some(rings) = &mut rings {
             rings.end();
@@ -127,7 +128,25 @@ impl Recorder {
         self.deliver_rest();
         let words = process.words()?;
         self.counts(&process.counts(&words));
+        self.splashes([(plan, 0)].into_iter().chain(process.later_plans()), end);
         Ok(process.into_end(removed))
+    }
+
+    /// Records the end of the instruments of plans, each with the number of its first function in recorded identifiers: it
+    /// may be earlier than planned.
+    pub(super) fn splashes<'p>(&self, plans: impl Iterator<Item = (&'p Plan, u32)>, tsc: u64) {
+        let Some(collector) = &self.collector else {
+            return;
+        };
+        let marks = plans.flat_map(|(plan, first_major)| {
+            plan.instruments.iter().map(move |one| Mark {
+                kind: MarkKind::Splash,
+                tsc,
+                id: InstrumentId::renumbered(one.id.pack(), first_major),
+                value: 0,
+            })
+        });
+        collector.marks(marks.collect());
     }
 
     /// Takes all samples out of all rings of a process, then the stacks that they have.

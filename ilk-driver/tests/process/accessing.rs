@@ -177,11 +177,17 @@ fn records_that_are_too_many_are_counted() {
         sums.push(kept + lost);
     }
     assert_eq!(sums[0], sums[1]);
-    // A file that exists is kept.
+    // A file that exists is kept, unless it may be replaced.
     let file = folder.path().join("0");
+    let kept = std::fs::read(&file).unwrap();
     let (done, errors) = recorded(folder.path(), &file, &[], &program);
     assert!(!done.status.success());
     assert!(errors.contains("exists"), "{errors}");
+    assert!(errors.contains("--force"), "{errors}");
+    assert_eq!(std::fs::read(&file).unwrap(), kept);
+    let (done, errors) = recorded(folder.path(), &file, &["--force"], &program);
+    assert_eq!(done.status.code(), Some(7), "{errors}");
+    assert!(std::fs::read(&file).unwrap().len() > kept.len());
 }
 
 /// Programs with signals, faults, threads, children and changing code, whose accesses are recorded, print what they print

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use gilk_engine::session::Placement;
 use gilk_engine::{HookType, Session};
+use gilk_samples::profile::profiles;
 use gilk_samples::recording::Recording;
 
 use super::compiled;
@@ -80,7 +81,29 @@ fn a_started_program_is_counted_from_its_first_call_to_its_last() {
         shown.contains("The program has ended: exit status: 0."),
         "{shown}"
     );
-    assert!(std::path::Path::new(recording).exists());
+    // The recording ends with the program, and not after the day that was planned.
+    let recording = Recording::open(std::path::Path::new(recording)).unwrap();
+    let (start, end) = recording.whole().unwrap();
+    let clock = &recording.metadata().clock;
+    assert!(clock.seconds(end) - clock.seconds(start) < 12.0 * 3600.0);
+    // What only counts has as many hits there.
+    let measured = profiles(&recording, None, 1, |_| true);
+    let mut measured = measured.instruments.into_iter();
+    let hits = measured
+        .find(|one| one.label.ends_with(" pre counted block 0"))
+        .map(|one| one.hits);
+    assert_eq!(hits, Some(calls));
+}
+
+#[test]
+fn a_library_without_its_whole_version_is_awaited_and_its_file_is_named() {
+    let output = ilk(&["libc.so:write", "--", "/bin/true"], "");
+    let shown = text_of(&output.stdout) + &text_of(&output.stderr);
+    assert!(output.status.success(), "{shown}");
+    assert!(
+        shown.contains("The file of libc.so is libc.so.6: write libc.so.6, or 'libc.so*'."),
+        "{shown}"
+    );
 }
 
 #[test]

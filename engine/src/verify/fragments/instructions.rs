@@ -35,7 +35,10 @@ impl Proof<'_> {
         block: &CachedBlock,
         counted: &mut u32,
     ) -> Result<Next, FragmentRule> {
-        if let Some(after) = self.counter(original, at, block)? {
+        // After a counter, one is the next block's: nothing stands for an instruction that is left out.
+        if *counted == 0
+            && let Some(after) = self.counter(original, at, block)?
+        {
             *counted += 1;
             return Ok((original, Some(after)));
         }

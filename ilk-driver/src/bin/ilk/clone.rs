@@ -81,7 +81,7 @@ pub(crate) struct Clone {
     #[command(flatten)]
     force: Force,
     /// Record every access of memory in this file, which 'ilk accesses' reads. With --children own and --exec follows it has
-    /// those of all processes.
+    /// those of all processes. An existing file is kept, unless --force is given.
     #[arg(long, value_name = "FILE", conflicts_with = "recorded")]
     accesses: Option<PathBuf>,
     /// Bytes of records after which accesses are only counted as lost.
@@ -138,6 +138,9 @@ impl Clone {
             }
             goals.goal(output, Contents::Other)?;
         }
+        if let Some(accesses) = &self.accesses {
+            self.force.goals().goal(accesses, Contents::Other)?;
+        }
         let length = work.as_ref().map_or(self.length, CacheWork::length);
         let live = self.output.as_ref().filter(|_| self.live);
         let live = live.map(|output| self::live(output));
@@ -172,7 +175,7 @@ impl Clone {
             accesses: self
                 .accesses
                 .clone()
-                .map(|file| AccessOptions::new(file, self.most)),
+                .map(|file| AccessOptions::new(file, self.force.replaces(), self.most)),
         };
         let mut launched = match self.program.split_first() {
             // The agent outlives a killed command.

@@ -13,6 +13,11 @@ pub(crate) struct Force {
 }
 
 impl Force {
+    /// Returns whether existing files are replaced.
+    pub(crate) const fn replaces(self) -> bool {
+        self.force
+    }
+
     /// Returns the goals of a command with this switch.
     pub(crate) const fn goals(self) -> Goals {
         Goals::new(match self.force {

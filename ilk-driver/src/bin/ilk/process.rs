@@ -632,5 +632,37 @@ pub(crate) fn note_awaited(pid: u32, awaited: &[String]) -> anyhow::Result<()> {
         awaited.join(", "),
         names.join(", ")
     );
+    for (name, file) in versions(awaited, &names) {
+        note!("The file of {name} is {file}: write {file}, or '{name}*'.");
+    }
     Ok(())
+}
+
+/// Returns the awaited names of which a mapped file has a longer version: `libz.so.1` of `libz.so.1.3`.
+fn versions<'n>(awaited: &'n [String], mapped: &[&'n str]) -> Vec<(&'n str, &'n str)> {
+    let file = |name: &'n String| {
+        let is_version = |file: &&&str| {
+            let version = file.strip_prefix(name.as_str());
+            name.contains(".so") && version.is_some_and(|version| version.starts_with('.'))
+        };
+        let file = mapped.iter().find(is_version)?;
+        Some((name.as_str(), *file))
+    };
+    awaited.iter().filter_map(file).collect()
+}
+
+#[cfg(test)]
+mod version_tests {
+    use super::versions;
+
+    #[test]
+    fn a_name_without_the_whole_version_is_that_of_a_mapped_file() {
+        let awaited = ["libz.so.1", "libc.so", "libq.so.3", "prog"].map(str::to_owned);
+        let mapped = ["prog.so.2", "libz.so.11", "libz.so.1.3", "libc.so.6"];
+        let found = versions(&awaited, &mapped);
+        assert_eq!(
+            found,
+            [("libz.so.1", "libz.so.1.3"), ("libc.so", "libc.so.6")]
+        );
+    }
 }

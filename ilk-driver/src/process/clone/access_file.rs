@@ -1,6 +1,6 @@
 //! The one file of the records of all processes of a command.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,6 +18,8 @@ pub struct AccessOptions(Arc<SharedAccesses>);
 #[derive(Debug)]
 struct SharedAccesses {
     path: PathBuf,
+    /// An existing file is replaced.
+    replaces: bool,
     /// Bytes of records after which no more are kept, but counted.
     most: u64,
     written: Mutex<Option<WrittenAccesses>>,
@@ -35,11 +37,13 @@ struct WrittenAccesses {
 }
 
 impl AccessOptions {
-    /// Records of at most so many bytes in a file, which must not exist, and is created when a process is about to begin.
+    /// Records of at most so many bytes in a file, which is created when a process is about to begin. It must not exist,
+    /// unless it `replaces` one.
     #[must_use]
-    pub fn new(path: PathBuf, most: u64) -> Self {
+    pub fn new(path: PathBuf, replaces: bool, most: u64) -> Self {
         Self(Arc::new(SharedAccesses {
             path,
+            replaces,
             most,
             written: Mutex::default(),
         }))
@@ -56,7 +60,7 @@ impl AccessOptions {
             let written = match &mut *written {
                 Some(written) => written,
                 none => none.insert(WrittenAccesses {
-                    writer: AccessWriter::new(BufWriter::new(File::create_new(&self.0.path)?))?,
+                    writer: AccessWriter::new(BufWriter::new(self.0.create()?))?,
                     executions: 0,
                     last: 0,
                     bytes: 0,
@@ -73,6 +77,22 @@ impl AccessOptions {
             file: Arc::clone(&self.0),
             execution,
         })
+    }
+}
+
+impl SharedAccesses {
+    /// Creates the file. What is no file, such as a pipe, is written to.
+    fn create(&self) -> io::Result<File> {
+        match fs::metadata(&self.path) {
+            Ok(existing) if !existing.is_file() => File::options().write(true).open(&self.path),
+            Ok(_) if self.replaces => {
+                // A link stays, and a program that reads the former file keeps it.
+                let file = fs::canonicalize(&self.path)?;
+                fs::remove_file(&file)?;
+                File::create_new(file)
+            }
+            _ => File::create_new(&self.path),
+        }
     }
 }
 

@@ -55,6 +55,6 @@ impl<'r> Draining<'r> {
     /// Takes the rest, once no thread executes instruments; returns the counts, by key, and the objects that were loaded
     /// later.
     pub(super) fn end(self, words: &CacheWords) -> Result<LastCounts> {
-        words.finish(self.recorder)
+        words.finish(self.recorder, self.live.map(|(plan, _)| plan))
     }
 }

@@ -174,11 +174,17 @@ impl CacheWords {
         Ok(())
     }
 
-    /// Takes the rest, once no thread executes instruments: samples, counts, and the parts with all of their loads.
+    /// Takes the rest, once no thread executes instruments: samples, counts, and the parts with all of their loads; `plan` is
+    /// of the objects from the start.
     ///
     /// # Errors
     /// As [`counts`](Self::counts) and [`take_samples`](Self::take_samples).
-    pub(super) fn finish(&self, recorder: &mut Recorder) -> Result<LastCounts> {
+    pub(super) fn finish(
+        &self,
+        recorder: &mut Recorder,
+        plan: Option<&Plan>,
+    ) -> Result<LastCounts> {
+        let end = tsc();
         let mut all = self.lock();
         all.start.rings.end();
         all.end(|_| true)?;
@@ -186,6 +192,8 @@ impl CacheWords {
         recorder.deliver_rest();
         let counts = all.counts()?;
         recorder.counts(&counts);
+        let start = plan.map(|plan| (plan, 0));
+        recorder.splashes(start.into_iter().chain(all.parts.plans()), end);
         Ok((counts, all.parts.take()))
     }
 }

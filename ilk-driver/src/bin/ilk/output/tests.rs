@@ -250,8 +250,11 @@ const PATHS: &[(&str, &str, Role)] = &[
     ),
     ("dump", "socket", Other),
     ("accesses", "file", Input),
-    // Its agent, a process of its own, creates the file and replaces none: `tests/process/accessing.rs` has it refuse one.
-    ("clone", "accesses", Other),
+    (
+        "clone",
+        "accesses",
+        Output(&["clone", "-p", "4194305", "--accesses", "OUT"]),
+    ),
     ("clone", "session", Input),
     // No process has that number.
     (
