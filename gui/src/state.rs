@@ -252,13 +252,13 @@ impl State {
         }
     }
 
-    /// Returns the reason why the session's program is not run during it: the target is a process alone.
+    /// Returns the reason why the session's program is not run during it: the target is a process, alone or with its kernel.
     fn program_hindrance(&self) -> Option<String> {
         let source = self.source.as_ref()?;
         let is_process = source.is_process() || source.is_in_cache();
         let has_program = self.document.session().workload.is_some();
-        (is_process && !self.is_pair() && has_program).then(|| {
-            "The session runs a program on a kernel's machine, and the target is a process. Clear \u{201c}run\u{201d} in \
+        (is_process && has_program).then(|| {
+            "The session runs a program, and the target is a process. Clear \u{201c}run\u{201d} in \
              the session; a program is measured itself by Program\u{2026} in the Target menu."
                 .to_owned()
         })

@@ -37,7 +37,9 @@ const NEWEST_LONG: [&str; 4] = [
 /// Tests that compare moments with the kernel's own probes: beside other work the emulated machine stalls between them.
 const MOMENTS: &str = "live::truth::";
 /// Tests of long runs only: they take many minutes, or the test that operates a window by mouse and keys has their steps.
-const LONG_ONLY: [&str; 9] = [
+const LONG_ONLY: [&str; 11] = [
+    "accessing_generated::accesses_of_java",
+    "accessing_generated::accesses_of_node",
     "live::bochs::",
     "live::both::",
     "live::everywhere::flow_is_conserved_in_a_whole_directory_at_once",

@@ -16,8 +16,8 @@ use ilk_driver::process::CachedWork;
 
 use crate::processes::{Cat, PATIENCE, read};
 use crate::support::{
-    Window, click, fill, press, run_command, save_as, scene, until, until_filtered, until_open,
-    until_within, window, window_of_session,
+    Window, click, fill, press, run_command, save_as, scene, until, until_filtered, until_measured,
+    until_open, until_within, window, window_of_session,
 };
 
 /// A program that calls `counted` so often, and executes its branch a third of that.
@@ -444,8 +444,7 @@ fn samples_and_hits_of_instruments_in_the_code_cache_are_shown_while_they_run() 
     assert!(hits[0] == Some(25) && hits[1..].iter().all(Option::is_none));
     let recorded = Recording::open(&recording).unwrap();
     assert_eq!(recorded.samples(), 25 + shown.1);
-    let record = state.timeline.record.as_ref().unwrap();
-    assert_eq!(*record.metadata, *recorded.metadata());
+    until_measured(&mut harness, &recorded);
 }
 
 /// A program that copies lines, and with each unloads its library, loads it at another address, and calls it ten times
@@ -532,8 +531,7 @@ fn a_library_that_is_loaded_again_during_the_run_is_in_the_results() {
     };
     assert_eq!(hits("counter"), [10, 50]);
     assert_eq!(hits("timestamp"), [10, 50]);
-    let recorded = Recording::open(&recording).unwrap();
-    assert_eq!(*record.metadata, *recorded.metadata());
+    until_measured(&mut harness, &Recording::open(&recording).unwrap());
     let mut counted: Vec<Option<u64>> = results(&harness).iter().map(|one| one.1).collect();
     counted.sort_unstable();
     assert_eq!(counted, [None, None, Some(10), Some(50)]);

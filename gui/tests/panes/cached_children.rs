@@ -16,7 +16,8 @@ use crate::cached::{
 };
 use crate::processes::{Cat, PATIENCE};
 use crate::support::{
-    Window, click, fill, press, run_command, save_as, until_within, window_of_session,
+    Window, click, fill, press, run_command, save_as, until_measured, until_within,
+    window_of_session,
 };
 
 /// Calls `work` 10 times, 1,000 times in a child, 77 times in a program that this child executes, and 55 times in one that
@@ -160,12 +161,7 @@ fn children_and_executed_programs_in_the_code_cache_are_counted_by_choice() {
             .iter()
             .all(|name| name.starts_with("process ") && name.ends_with(" forks"))
     );
-    let recorded = Recording::open(&recording).unwrap();
-    let state = harness.state().state();
-    assert_eq!(
-        *state.timeline.record.as_ref().unwrap().metadata,
-        *recorded.metadata()
-    );
+    until_measured(&mut harness, &Recording::open(&recording).unwrap());
 
     let mut harness = start_at(&program, "work");
     choose(&mut harness, "Forked children", "have counts of their own");
@@ -253,9 +249,6 @@ fn counts_and_samples_of_children_in_the_code_cache_are_shown_while_they_run() {
         run_command(&mut harness, "stop run");
         until_worked(&mut harness, &[20, 200]);
         cat.copy("still the same program");
-        let state = harness.state().state();
-        let record = state.timeline.record.as_ref().unwrap();
-        let recorded = Recording::open(&recording).unwrap();
-        assert_eq!(*record.metadata, *recorded.metadata());
+        until_measured(&mut harness, &Recording::open(&recording).unwrap());
     }
 }

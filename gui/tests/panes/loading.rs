@@ -13,8 +13,8 @@ use gilk_samples::recording::Recording;
 
 use crate::processes::{Cat, PATIENCE, read};
 use crate::support::{
-    Window, click, fill, press, run_command, save_as, until, until_filtered, until_open,
-    until_within, window,
+    Window, click, fill, press, run_command, save_as, until, until_filtered, until_measured,
+    until_open, until_within, window,
 };
 
 /// A program that copies lines. With the first it loads its library, calls it a hundred times, and so with each that
@@ -270,8 +270,8 @@ fn instruments_of_a_library_wait_until_it_is_loaded() {
     assert_eq!(totals(state), shown);
     let record = state.timeline.record.as_ref().unwrap();
     assert_eq!(record.totals, recorded.totals().added_up);
-    assert_eq!(*record.metadata, *recorded.metadata());
-    let last = state.run.last.as_ref().unwrap();
+    until_measured(&mut harness, &recorded);
+    let last = harness.state().state().run.last.as_ref().unwrap();
     let counted: Vec<_> = last
         .instruments
         .iter()

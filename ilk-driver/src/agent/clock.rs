@@ -19,7 +19,24 @@ pub(crate) fn begin_calibration() {
 }
 
 fn first() -> (Instant, u64) {
-    *FIRST.get_or_init(|| (Instant::now(), processor::tsc()))
+    *FIRST.get_or_init(now)
+}
+
+/// Readings of both clocks, of which the one that was interrupted least is taken.
+const READINGS: usize = 8;
+
+/// Returns a moment by both clocks.
+fn now() -> (Instant, u64) {
+    let readings = (0..READINGS).map(|_| {
+        let (before, now, after) = (processor::tsc(), Instant::now(), processor::tsc());
+        let ticks = after.wrapping_sub(before);
+        (ticks, now, before.wrapping_add(ticks / 2))
+    });
+    let best = readings.min_by_key(|(ticks, ..)| *ticks);
+    best.map_or_else(
+        || (Instant::now(), processor::tsc()),
+        |(_, now, tsc)| (now, tsc),
+    )
 }
 
 /// Returns the TSC ticks per second: the kernel's figure, or a measurement if that is 0.
@@ -29,8 +46,8 @@ pub(super) fn tsc_hz(kernel_hz: u64) -> u64 {
     }
     let (begun, first) = first();
     std::thread::sleep(CALIBRATION.saturating_sub(begun.elapsed()));
-    let (elapsed, ticks) = (begun.elapsed(), processor::tsc().wrapping_sub(first));
-    rate(ticks, elapsed)
+    let (ended, last) = now();
+    rate(last.wrapping_sub(first), ended - begun)
 }
 
 fn rate(ticks: u64, elapsed: Duration) -> u64 {

@@ -68,19 +68,27 @@ fn mapped(pid: u32) -> [Vec<Range<u64>>; 2] {
     spans
 }
 
-/// Records the accesses of a program, whose output is right. All are made by code that is mapped, and those of its table
-/// are as many for each number as there are rounds; generated code has made some of them.
+/// Records the accesses of a program, whose output is right. All are made by code that was mapped at some moment, but for
+/// little that may have been removed before the next one; those of its table are as many for each number as there are
+/// rounds, and generated code has made some of them.
 fn record(folder: &Path, command: &mut Command) {
     let file = folder.join("accesses");
     let (mut recorded, line) = Recorded::begin(folder, command, &file);
     assert_eq!(line, "ready\n");
     let mut sum = 0;
+    let mut moments = vec![mapped(recorded.child.0.id())];
     for rounds in ROUNDS {
         sum += rounds;
         let answer = recorded.answer(&rounds.to_string());
         assert_eq!(answer, format!("{}\n", sum * (NUMBERS - 1)));
+        moments.push(mapped(recorded.child.0.id()));
     }
-    let [files, generated] = mapped(recorded.child.0.id());
+    let [files, generated] = [0, 1].map(|kind| {
+        moments
+            .iter()
+            .flat_map(|one| one[kind].clone())
+            .collect::<Vec<_>>()
+    });
     recorded.let_go();
     let said = recorded.recorded();
     assert!(!said.contains("was let go"), "{said}");
@@ -104,7 +112,11 @@ fn record(folder: &Path, command: &mut Command) {
         .iter()
         .filter(|at| !of(&files, **at) && !of(&generated, **at))
         .collect();
-    assert!(unknown.is_empty(), "{unknown:x?}");
+    assert!(
+        unknown.len() * 1000 <= instructions.len(),
+        "{unknown:x?} of {}; {generated:x?}",
+        instructions.len()
+    );
     let is_whole = |at: u64| {
         let mut all = (0..NUMBERS).map(|number| writes.get(&(at + 4 * number)));
         all.all(|one| one.is_some_and(|by| by.len() as u64 == sum))

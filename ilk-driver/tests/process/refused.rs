@@ -73,6 +73,34 @@ fn instruments_that_begin_or_end_within_the_session_are_refused() {
     counted.end();
 }
 
+/// A kernel's agent runs a session's program. In a process it was left out without a word.
+#[test]
+fn a_session_that_runs_a_program_is_refused_for_a_process() {
+    let counted = Counted::start(&[], |_| {});
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name| folder.path().join(name).to_string_lossy().into_owned();
+    let (session, recording, pid) = (
+        path("forks.ron"),
+        path("forks.arrow"),
+        counted.pid().to_string(),
+    );
+    let text = r#"(version: 1, name: "forks", duration: 1.0, workload: Some((program: "/bin/pulsar", start: 0.5)), placements: [])"#;
+    std::fs::write(&session, text).unwrap();
+    for way in [&["run"][..], &["clone", "--session"]] {
+        let mut ilk = Command::new(env!("CARGO_BIN_EXE_ilk"));
+        ilk.args(way).args([&session, "-o", &recording, "-p", &pid]);
+        let output = ilk.output().unwrap();
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success(), "{way:?}: {message}");
+        assert!(
+            message.contains("forks.ron runs /bin/pulsar during the session"),
+            "{way:?}: {message}"
+        );
+        assert!(!std::path::Path::new(&recording).exists(), "{way:?}");
+    }
+    counted.end();
+}
+
 #[test]
 fn a_thread_of_the_kernel_and_an_ended_process_are_named() {
     // kthreadd, unless this is a container.

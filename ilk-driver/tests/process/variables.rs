@@ -28,10 +28,11 @@ fn judged(output: &Output) {
     let shown = text_of(&output.stdout) + &text_of(&output.stderr);
     assert!(output.status.success(), "{shown}");
     let (expected, mut found) = (expected(&shown), totals(&shown));
-    // Threads lose their processors between the program's reading and the instrument's.
+    // Threads lose their processors between the program's reading and the instrument's, and the clock leaves the kernel's
+    // between two corrections.
     let (first, last) = (found["first"], found["last"]);
     assert!(
-        (980_000..1_020_000).contains(&first) && (first..1_000_000_000).contains(&last),
+        (900_000..1_100_000).contains(&first) && (first..1_000_000_000).contains(&last),
         "{shown}"
     );
     found.retain(|name, _| expected.contains_key(name));

@@ -21,6 +21,7 @@ use gilk_gui::state::State;
 use gilk_gui::timeline::Record;
 use gilk_instruments::Library;
 use gilk_samples::metadata::{Clock, Delivers, FunctionInfo, InstrumentInfo, Metadata};
+use gilk_samples::recording::Recording;
 use gilk_samples::{Batch, Meaning, Sample};
 use raster::Rasteriser;
 
@@ -258,6 +259,15 @@ pub(crate) fn browsing_in(image: PathBuf, function: &str) -> Harness<'static, Ap
 /// Runs frames until a condition holds.
 pub(crate) fn until(harness: &mut Harness<'_, App>, what: &str, so: impl Fn(&State) -> bool) {
     until_within(harness, Duration::from_secs(60), what, so);
+}
+
+/// Runs frames until the record that is shown is described as a finished recording, with the measured times.
+pub(crate) fn until_measured(harness: &mut Harness<'_, App>, recorded: &Recording) {
+    let measured = recorded.measured().unwrap();
+    until(harness, "the measured times are shown", |state| {
+        let record = state.timeline.record.as_ref();
+        record.is_some_and(|record| *record.metadata == measured)
+    });
 }
 
 /// Runs frames until a condition holds, for at most `limit`.

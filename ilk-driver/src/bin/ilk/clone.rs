@@ -84,8 +84,14 @@ pub(crate) struct Clone {
     /// those of all processes. An existing file is kept, unless --force is given.
     #[arg(long, value_name = "FILE", conflicts_with = "recorded")]
     accesses: Option<PathBuf>,
-    /// Bytes of records after which accesses are only counted as lost.
-    #[arg(long, value_name = "BYTES", requires = "accesses", default_value_t = 1 << 30)]
+    /// Bytes of records after which accesses are only counted as lost: 5000000, 500M, 2G (in powers of 1,024).
+    #[arg(
+        long,
+        value_name = "BYTES",
+        requires = "accesses",
+        default_value = "1G",
+        value_parser = bytes
+    )]
     most: u64,
     /// Only while a thread executes this function: 'parse', or 'libc.so.6:malloc' of a library. It enters the cache where
     /// it calls the function, and leaves it as the call returns.
@@ -304,5 +310,33 @@ fn ended(status: ExitStatus) -> ExitCode {
     match status.success() {
         true => ExitCode::SUCCESS,
         false => exit(&status.to_string()),
+    }
+}
+
+/// Reads a number of bytes: digits, and `K`, `M` or `G` for 1,024 of them and its powers.
+fn bytes(text: &str) -> Result<u64, String> {
+    let (digits, shift) = match text.as_bytes().last() {
+        Some(b'K') => (text.strip_suffix('K'), 10),
+        Some(b'M') => (text.strip_suffix('M'), 20),
+        Some(b'G') => (text.strip_suffix('G'), 30),
+        _ => (Some(text), 0),
+    };
+    let number = digits.and_then(|digits| digits.parse::<u64>().ok());
+    let bytes = number.and_then(|number| number.checked_mul(1 << shift));
+    bytes.ok_or_else(|| "write a number of bytes such as 5000000, 500M or 2G".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::bytes;
+
+    #[test]
+    fn bytes_have_a_unit_or_none() {
+        let read = ["0", "7", "2K", "500M", "1G"].map(bytes);
+        let expected = [0, 7, 2048, 500 << 20, 1 << 30].map(Ok);
+        assert_eq!(read, expected);
+        for wrong in ["", "G", "10MB", "1.5G", "-1", "99999999999G", "1 G", "x"] {
+            assert!(bytes(wrong).unwrap_err().contains("500M"), "{wrong}");
+        }
     }
 }

@@ -20,7 +20,7 @@ use ilk_driver::process::{
 };
 use ilk_driver::script::Script;
 
-use crate::plan::{Strict, open};
+use crate::plan::{Strict, open, without_program};
 use crate::process::{Measurement, Work, note_awaited};
 use crate::process_count::{Counted, LaterResults, report};
 use crate::process_lines::LinePrinter;
@@ -62,6 +62,7 @@ impl CacheWork {
                     "{} switches static probes on, which are not in the code cache: run it by `ilk run`.",
                     file.display()
                 );
+                without_program(&session, file)?;
                 shorten(&mut session, length);
                 let length = Some(session.duration);
                 (Work::Session(session), length)

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use clap::Args;
 use gilk_engine::code::Origin;
 use gilk_engine::layout::RuntimeLayout;
@@ -97,6 +97,20 @@ impl PlanCommand {
 /// Reads a session's file.
 pub(crate) fn open(file: &Path) -> anyhow::Result<Session> {
     Session::from_ron(&input::text(file)?).with_context(|| file.display().to_string())
+}
+
+/// Refuses a session of a process that runs a program, as a kernel's agent does during a session.
+pub(crate) fn without_program(session: &Session, file: &Path) -> anyhow::Result<()> {
+    if let Some(workload) = &session.workload {
+        bail!(
+            "{} runs {} during the session, which is for a kernel: take it out of the session, or start it with `ilk run \
+             SESSION -- {}`, which measures the program itself.",
+            file.display(),
+            workload.program,
+            workload.program,
+        );
+    }
+    Ok(())
 }
 
 /// The switch for sessions that must be placed completely.

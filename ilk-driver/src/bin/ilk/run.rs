@@ -113,6 +113,7 @@ impl Run {
                 self.predict.is_none(),
                 "--predict is for a kernel; leave it out for a process"
             );
+            plan::without_program(&session, &self.session)?;
             return self.in_process(session, library);
         }
         ensure!(
