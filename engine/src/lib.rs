@@ -66,6 +66,8 @@ pub mod code;
 pub mod collection;
 pub mod elf;
 mod error;
+#[cfg(test)]
+mod extent;
 mod few;
 pub mod filters;
 pub mod forks;

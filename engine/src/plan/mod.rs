@@ -32,7 +32,7 @@ mod resumed;
 mod schedule;
 mod stage;
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;
 mod way;
 
 pub use crate::placement::PokeBytes;

@@ -7,6 +7,7 @@ use super::super::*;
 use super::bytes::{bytes, hidden, order};
 use super::walk::{Double, Walks, all_ways};
 use crate::cfg::Cfg;
+use crate::extent::number;
 use crate::{Addr, Image, Rule};
 
 fn image() -> Image {
@@ -43,7 +44,7 @@ fn every_hook_of_a_kernel_at_once_counts_each_hit_once() {
     }
     assert!(hidden.len() * 1000 < remaining);
     // A function's and its parts' share of it at a time: of every twenty-fourth function, or in long runs of all.
-    let step = std::env::var("GILK_PART").map_or(24, |step| step.parse().unwrap());
+    let step = number("GILK_PART", 24);
     for family in families(&image, &graphs).into_iter().step_by(step) {
         let by_index: BTreeMap<usize, &Cfg> = (family.given.iter())
             .map(|&index| (index, graphs[index]))
@@ -99,7 +100,7 @@ fn every_hook_of_a_kernel_at_once_counts_each_hit_once() {
 #[ignore = "needs GILK_IMAGE, a saved live image; cargo xtask test makes one"]
 fn functions_relocated_whole_count_each_hit_once() {
     let image = image();
-    let every: usize = std::env::var("GILK_EVERY").map_or(23, |every| every.parse().unwrap());
+    let every = number("GILK_EVERY", 23);
     let mut why: BTreeMap<Rule, u32> = BTreeMap::new();
     let (mut functions, mut whole, mut cheaper) = (0, 0, 0);
     let mut sums = [StyleCost::default(); 2];

@@ -10,8 +10,8 @@ use super::bytes::{bytes, order};
 use super::walk::{Double, Walks, all_ways};
 use crate::cfg::Cfg;
 use crate::code::FunctionId;
+use crate::extent::few_cases;
 use crate::kernel::fixture::{FTRACE_NOP, Fixture};
-use crate::plan::tests::choices::few_cases;
 use crate::{HookType, Image, Refusal, Rule};
 
 #[derive(Clone, Copy, Debug)]

@@ -1,19 +1,5 @@
 //! Random choices, reproducible from one number.
 
-use proptest::prelude::ProptestConfig;
-
-/// Configures a random test whose cases are long: it has few, or as many as `PROPTEST_CASES` says.
-pub(crate) fn few_cases(few: u32) -> ProptestConfig {
-    let standard = ProptestConfig::default();
-    match std::env::var_os("PROPTEST_CASES") {
-        Some(_) => standard,
-        None => ProptestConfig {
-            cases: few,
-            ..standard
-        },
-    }
-}
-
 /// SplitMix64 (Steele, Lea and Flood, 2014).
 pub(super) struct Choices(pub(super) u64);
 

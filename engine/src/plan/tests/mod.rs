@@ -1,4 +1,4 @@
-pub(crate) mod choices;
+mod choices;
 mod copies;
 mod jumps;
 mod mutants;

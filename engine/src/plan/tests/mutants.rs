@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
-use super::choices::{Choices, few_cases};
+use super::choices::Choices;
 use super::random::{made, play};
 use crate::cfg::Cfg;
 use crate::cfg::random::pieces;
+use crate::extent::few_cases;
 use crate::placement::{BounceIndex, InsnEdge, Point, Site, SiteIndex, Slot, Splice};
 use crate::plan::{Batch, Part, PatchIndex, Plan, PlannedInstrument, Poke, PokeKind};
 use crate::verify::tests::caught::{CODE, Caught, HITS, INSTRUMENTS, LISTS, PLAN, POKES, SITES};

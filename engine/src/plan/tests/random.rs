@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use gilk_instruments::Library;
 use proptest::prelude::*;
 
-use super::choices::{Choices, few_cases};
+use super::choices::Choices;
 use super::layout;
 use super::places::{RandomPlaces, at, begins, places};
 use super::reached::ways_out;
@@ -13,6 +13,7 @@ use super::walk::{Ran, Thread, World};
 use crate::cfg::random::{CodePiece, kernel, pieces};
 use crate::cfg::{BlockEnd, Cfg};
 use crate::code::FunctionId;
+use crate::extent::few_cases;
 use crate::placement::{BounceIndex, Point, SiteIndex, Slot, Solution, Splice, Style};
 use crate::plan::build::{plan, plan_placed};
 use crate::plan::{Batch, Part, Plan, PlannedInstrument, PokeKind};

@@ -7,6 +7,7 @@ use iced_x86::{Instruction, Mnemonic, OpKind};
 use super::caught::CODE;
 use super::interpreter::{Outcome, PatchWorld, run};
 use super::*;
+use crate::extent::number;
 use crate::liveness::{Analysis, Liveness, RegisterSet};
 use crate::patch::{Home, TIMER_FACTOR};
 use crate::verify::text::callee::Callees;
@@ -326,7 +327,7 @@ fn flip(
 #[test]
 fn single_bits() {
     let image = kernel().image();
-    let step = std::env::var("GILK_PART").map_or(4, |step| step.parse().unwrap());
+    let step = number("GILK_PART", 4);
     let library = Library::builtin().unwrap();
     let kinds = [
         "counter",
@@ -395,7 +396,7 @@ fn single_bits_of_several_instruments() {
 #[test]
 fn the_interpreter_distinguishes_patches() {
     let image = kernel().image();
-    let step = std::env::var("GILK_PART").map_or(3, |step| step.parse().unwrap());
+    let step = number("GILK_PART", 3);
     for kind in ["counter", "timestamp", "elapsed-start", "elapsed-stop"] {
         let plan = planned(&image, vec![placement("worker", 1, HookType::Pre, kind)]);
         let live = live(&image, &plan);

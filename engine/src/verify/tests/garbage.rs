@@ -5,8 +5,8 @@ use proptest::prelude::*;
 use super::caught::{CODE, HITS, INSTRUMENTS, LISTS, PLAN, POKES, SITES};
 use super::flips::{differs, first, live};
 use super::*;
+use crate::extent::few_cases;
 use crate::placement::{BounceIndex, SiteIndex};
-use crate::plan::tests::choices::few_cases;
 use crate::plan::{Part, PatchIndex, Poke, PokeBytes, PokeKind};
 
 fn example(image: &Image) -> Plan {

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use super::caught::{HITS, SITES};
 use super::tactics::fixture;
 use super::*;
+use crate::extent::number;
 use crate::placement::tests::walk::counts_each_hit_once;
 use crate::placement::{
     Point, Reached, SiteIndex, Solution, Splice, Style, compare, coverage, place, place_in_styles,
@@ -354,7 +355,6 @@ fn of_real_functions() {
     let parts: crate::kernel::LiveParts =
         postcard::from_bytes(&std::fs::read(file).unwrap()).unwrap();
     let image = Image::from_live(&parts).unwrap();
-    let number = |name: &str, default| std::env::var(name).map_or(default, |n| n.parse().unwrap());
     let (skip, step) = (number("GILK_SKIP", 0), number("GILK_STEP", 2801));
     let mut passing = Vec::new();
     for style in [Style::InPlace, Style::Whole] {
