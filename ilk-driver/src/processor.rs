@@ -36,6 +36,37 @@ pub(crate) fn tsc() -> u64 {
     }
 }
 
+/// Readings of another clock beside the counter, of which the one that was interrupted least is taken.
+const READINGS: usize = 8;
+
+/// A reading of another clock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReadingBesideTsc<T> {
+    /// The time of the other clock.
+    pub(crate) value: T,
+    /// The time-stamp counter in the middle of the reading.
+    pub(crate) tsc: u64,
+    /// Ticks that the reading took.
+    pub(crate) ticks: u64,
+}
+
+/// Reads another clock, between two readings of the time-stamp counter.
+pub(crate) fn beside_tsc<T>(read: impl Fn() -> T) -> ReadingBesideTsc<T> {
+    let once = || {
+        let (before, value, after) = (tsc(), read(), tsc());
+        let ticks = after.wrapping_sub(before);
+        ReadingBesideTsc {
+            value,
+            tsc: before.wrapping_add(ticks / 2),
+            ticks,
+        }
+    };
+    (1..READINGS).fold(once(), |best, _| {
+        let next = once();
+        if next.ticks < best.ticks { next } else { best }
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;

@@ -22,21 +22,10 @@ fn first() -> (Instant, u64) {
     *FIRST.get_or_init(now)
 }
 
-/// Readings of both clocks, of which the one that was interrupted least is taken.
-const READINGS: usize = 8;
-
 /// Returns a moment by both clocks.
 fn now() -> (Instant, u64) {
-    let readings = (0..READINGS).map(|_| {
-        let (before, now, after) = (processor::tsc(), Instant::now(), processor::tsc());
-        let ticks = after.wrapping_sub(before);
-        (ticks, now, before.wrapping_add(ticks / 2))
-    });
-    let best = readings.min_by_key(|(ticks, ..)| *ticks);
-    best.map_or_else(
-        || (Instant::now(), processor::tsc()),
-        |(_, now, tsc)| (now, tsc),
-    )
+    let reading = processor::beside_tsc(Instant::now);
+    (reading.value, reading.tsc)
 }
 
 /// Returns the TSC ticks per second: the kernel's figure, or a measurement if that is 0.

@@ -4,9 +4,9 @@
 //! and the console up to then. The stream has the processors with their time stamp counters and the devices, so that the
 //! guest continues at the instruction where it was stopped, its agent waiting for a client. Labs that are restored from
 //! it have its memory in common until they write, page by page, so nothing is read that they do not use. Two things
-//! differ from a boot: labs restored from one snapshot have the same random numbers, addresses (KASLR) among them; and the guest's
-//! wall clock, not its time stamp counter, is slow by the age of the snapshot. So only tests use snapshots, where
-//! `GILK_LAB_SNAPSHOT` is set, and only of labs that run the agent and have no arguments of QEMU's of their own.
+//! differ from a boot: labs restored from one snapshot have the same random numbers, addresses (KASLR) among them; and
+//! the guest's wall clock, not its time stamp counter, is slow by the age of the snapshot. So only tests use snapshots,
+//! where `GILK_LAB_SNAPSHOT` is set, and only of labs that run the agent and have no arguments of QEMU's of their own.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};

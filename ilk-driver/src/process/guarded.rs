@@ -97,8 +97,7 @@ impl GuardSearch {
         for further in images {
             image.join(further.clone())?;
         }
-        let objects: Vec<&Object> = self.objects.iter().map(|one| &one.object).collect();
-        let groups = groups(objects.into_iter());
+        let groups = groups(self.objects.iter().map(|one| &one.object));
         Ok(GuardedCode {
             calls: filter_calls(&image)?,
             groups: groups.into_iter().map(|(span, _)| span).collect(),

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use gilk_engine::code::Function;
 use gilk_engine::filters::FilterTest;
 use gilk_engine::layout::{CounterBank, Rings, RuntimeLayout, SegmentOffset};
 use gilk_engine::reads::{MemoryReader, ReadsEnd};
@@ -185,27 +186,32 @@ fn layout(reserved: &Reserved, arenas: &[Span]) -> RuntimeLayout {
 /// would wait in the call, since the handler takes it to be elsewhere.
 fn refuse_cancelled(pid: u32, objects: &[Object], guarded: &GuardedCode) -> Result<()> {
     let GuardedCode { image, calls, .. } = guarded;
-    for call in calls.iter().filter(|call| call.is_cancellable) {
-        let function = &image[call.function];
-        let program = program_of(pid)?;
-        for object in objects {
-            // A program that is linked statically has such calls only if it cancels threads.
-            let is_own = object.is_program(&program) && object.has_code(function.span.start);
-            if is_own || imports(&file_of(pid, object)?, CANCELS) {
-                let why = format!(
-                    "memory, `pid` and `comm` are not read, since {} may cancel threads (`{CANCELS}`), and the C library \
-                     decides by the place of a thread whether its system call at {} is still to begin: a guard there \
-                     would change the place",
-                    object.name(),
-                    function.name,
-                );
-                return Err(gilk_engine::Error::Unplanned {
-                    target: image.title(),
-                    refusal: Refusal::new(Rule::Unguarded, function.span.start, &why),
-                }
-                .into());
-            }
+    let calls = calls.iter().filter(|call| call.is_cancellable);
+    let calls: Vec<_> = calls.map(|call| &image[call.function]).collect();
+    let Some(&first) = calls.first() else {
+        return Ok(());
+    };
+    let program = program_of(pid)?;
+    for object in objects {
+        // A program that is linked statically has such calls only if it cancels threads.
+        let is_own = |function: &&Function| object.has_code(function.span.start);
+        let own = calls.iter().copied().find(is_own);
+        let function = match own.filter(|_| object.is_program(&program)) {
+            Some(own) => own,
+            None if imports(&file_of(pid, object)?, CANCELS) => first,
+            None => continue,
+        };
+        let why = format!(
+            "memory, `pid` and `comm` are not read, since {} may cancel threads (`{CANCELS}`), and the C library decides by \
+             the place of a thread whether its system call at {} is still to begin: a guard there would change the place",
+            object.name(),
+            function.name,
+        );
+        return Err(gilk_engine::Error::Unplanned {
+            target: image.title(),
+            refusal: Refusal::new(Rule::Unguarded, function.span.start, &why),
         }
+        .into());
     }
     Ok(())
 }

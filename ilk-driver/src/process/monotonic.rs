@@ -3,10 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::agent::{monotonic_ns, tsc_hz};
-use crate::processor::tsc;
+use crate::processor::{ReadingBesideTsc, beside_tsc};
 
-/// Readings of both clocks, at most, for one that was not interrupted.
-const READINGS: usize = 8;
 /// Nanoseconds of a reading that was not interrupted, at most.
 const SHORT: u64 = 1_000;
 
@@ -19,15 +17,9 @@ pub(super) fn factor() -> u64 {
 /// Keeps the word that makes scaled ticks the time of the kernel's clock, if that has left it by more than a reading may
 /// be wrong.
 pub(super) fn keep(word: &AtomicU64, factor: u64) {
-    let readings = (0..READINGS).map(|_| {
-        let (before, now, after) = (tsc(), monotonic_ns(), tsc());
-        (after.wrapping_sub(before), before, now)
-    });
-    let Some((ticks, before, now)) = readings.min_by_key(|(ticks, ..)| *ticks) else {
-        return;
-    };
+    let ReadingBesideTsc { value, tsc, ticks } = beside_tsc(monotonic_ns);
     let known = word.load(Ordering::Relaxed);
-    let offset = now.wrapping_sub(scaled(before.wrapping_add(ticks / 2), factor));
+    let offset = value.wrapping_sub(scaled(tsc, factor));
     let distance = offset.wrapping_sub(known).cast_signed().unsigned_abs();
     let is_short = scaled(ticks, factor) <= SHORT;
     // The first one is better than none.
@@ -45,6 +37,7 @@ fn scaled(ticks: u64, factor: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::processor::tsc;
 
     #[test]
     fn the_word_makes_ticks_the_kernels_time_and_steps_only_where_that_has_left_it() {

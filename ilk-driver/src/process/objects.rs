@@ -267,6 +267,16 @@ pub fn program_of(pid: u32) -> Result<PathBuf> {
         .map_err(|error| refused(pid, format!("its program is not known ({error})")))
 }
 
+/// Returns the name of a process's program: the last part of its path.
+///
+/// # Errors
+/// As [`program_of`].
+pub(super) fn program_name(pid: u32) -> Result<String> {
+    let path = program_of(pid)?;
+    let name = path.file_name().map(|name| name.display().to_string());
+    Ok(name.unwrap_or_default())
+}
+
 /// Reads the file of an object, as the process sees it.
 pub(super) fn file_of(pid: u32, object: &Object) -> Result<Vec<u8>> {
     let path = proc(pid, "root").join(object.path.trim_start_matches('/'));

@@ -192,10 +192,10 @@ impl CacheResults {
             instruments,
             later,
             recorder: &mut self.recorder,
-            live: Some(LiveInstruments {
+            live: LiveInstruments {
                 plan: plan.planned.plan.plan(),
                 describe: Box::new(describe),
-            }),
+            },
         }
     }
 

@@ -8,7 +8,7 @@ use gilk_engine::{Addr, Span};
 
 use super::super::mapped::{counters, place};
 use super::super::maps;
-use super::super::objects::program_of;
+use super::super::objects::program_name;
 use super::super::ptrace::{Registers, Tid};
 use super::super::refused;
 use super::super::remote::Remote;
@@ -53,9 +53,7 @@ pub(super) struct AccessAreas {
 impl AccessAreas {
     /// Maps the areas into a stopped process.
     pub(super) fn map(pid: u32, remote: &Remote<'_>, options: &AccessOptions) -> Result<Self> {
-        let program = program_of(pid)?;
-        let program = program.file_name().unwrap_or_default();
-        let records = options.begin(pid, &program.display().to_string())?;
+        let records = options.begin(pid, &program_name(pid)?)?;
         let bytes = AccessArea::BYTES * AREAS as u64;
         let mapped = maps::read(pid)?;
         let span = maps::free_below(&mapped, bytes, HIGHEST);

@@ -18,18 +18,21 @@ const COUNTED: Duration = Duration::from_millis(100);
 pub(super) struct Draining<'r> {
     recorder: &'r mut Recorder,
     next: Instant,
-    /// The plan for the objects from the start, and requests for counts and totals.
-    live: Option<(&'r Plan, &'r LiveRequest)>,
+    /// The plan for the objects from the start.
+    plan: &'r Plan,
+    /// Requests for counts and totals.
+    request: &'r LiveRequest,
 }
 
 impl<'r> Draining<'r> {
     pub(super) fn new(
         recorder: &'r mut Recorder,
-        live: Option<(&'r Plan, &'r LiveRequest)>,
+        (plan, request): (&'r Plan, &'r LiveRequest),
     ) -> Self {
         Self {
             recorder,
-            live,
+            plan,
+            request,
             next: Instant::now() + COUNTED,
         }
     }
@@ -42,11 +45,8 @@ impl<'r> Draining<'r> {
             words.refresh_stacks()?;
             self.next = Instant::now() + COUNTED;
         }
-        let Some((plan, request)) = self.live else {
-            return Ok(());
-        };
-        request.answer(|| {
-            let mut now = words.now(plan)?;
+        self.request.answer(|| {
+            let mut now = words.now(self.plan)?;
             now.totals.stacks.clone_from(self.recorder.kept_stacks());
             Ok(now)
         })
@@ -55,6 +55,6 @@ impl<'r> Draining<'r> {
     /// Takes the rest, once no thread executes instruments; returns the counts, by key, and the objects that were loaded
     /// later.
     pub(super) fn end(self, words: &CacheWords) -> Result<LastCounts> {
-        words.finish(self.recorder, self.live.map(|(plan, _)| plan))
+        words.finish(self.recorder, self.plan)
     }
 }

@@ -179,11 +179,7 @@ impl CacheWords {
     ///
     /// # Errors
     /// As [`counts`](Self::counts) and [`take_samples`](Self::take_samples).
-    pub(super) fn finish(
-        &self,
-        recorder: &mut Recorder,
-        plan: Option<&Plan>,
-    ) -> Result<LastCounts> {
+    pub(super) fn finish(&self, recorder: &mut Recorder, plan: &Plan) -> Result<LastCounts> {
         let end = tsc();
         let mut all = self.lock();
         all.start.rings.end();
@@ -192,8 +188,7 @@ impl CacheWords {
         recorder.deliver_rest();
         let counts = all.counts()?;
         recorder.counts(&counts);
-        let start = plan.map(|plan| (plan, 0));
-        recorder.splashes(start.into_iter().chain(all.parts.plans()), end);
+        recorder.splashes([(plan, 0)].into_iter().chain(all.parts.plans()), end);
         Ok((counts, all.parts.take()))
     }
 }

@@ -57,7 +57,7 @@ use self::trigger::{BREAKPOINTS, Trigger};
 use super::executions::Exec;
 use super::launched::{HeldProcess, StoppedProgram};
 use super::names::{self, ProcessNames};
-use super::objects::{objects, program_of};
+use super::objects::{objects, program_name};
 use super::ptrace::Tid;
 use super::remote::Remote;
 use super::removal::{memory, unmap};
@@ -130,8 +130,8 @@ pub struct CacheInstrumentation<'r> {
     pub later: Option<LaterInstruments<'r>>,
     /// Takes what they deliver.
     pub recorder: &'r mut Recorder,
-    /// Describes their counts and totals up to now for [`CloneOptions::live`], in whose file the blocks are without it.
-    pub live: Option<LiveInstruments<'r>>,
+    /// Describes their counts and totals up to now for [`CloneOptions::live`].
+    pub live: LiveInstruments<'r>,
 }
 
 /// Executes a process in a code cache until it ends, a signal to this process requests the end, or a rule lets the
@@ -153,9 +153,8 @@ pub fn execute_in_cache(
     let (mut draining, mut live) = (None, None);
     let request = LiveRequest::default();
     let instruments = instrumentation.map(|all| {
-        live = all.live;
-        let requested = live.as_ref().map(|live| (live.plan, &request));
-        draining = Some(Draining::new(all.recorder, requested));
+        draining = Some(Draining::new(all.recorder, (all.live.plan, &request)));
+        live = Some(all.live);
         (all.instruments, all.later)
     });
     let live = live.as_ref();
@@ -272,14 +271,12 @@ fn check(pid: u32) -> Result<()> {
     Ok(())
 }
 
-/// Returns the number of the file of a process's program, and its name.
-fn program(pid: u32) -> Result<(u64, String)> {
-    let name = program_of(pid)?;
-    let name = name.file_name().map(|name| name.display().to_string());
+/// Returns the number of the file of a process's program.
+fn program(pid: u32) -> Result<u64> {
     let program = std::fs::metadata(proc(pid, "exe"));
     let program =
         program.map_err(|error| refused(pid, format!("its program cannot be read ({error})")))?;
-    Ok((program.ino(), name.unwrap_or_default()))
+    Ok(program.ino())
 }
 
 /// Finds the threads or the function that are chosen.
@@ -383,7 +380,7 @@ fn execute(
     progress.counters.get_or_init(|| cache.counters.clone());
     let before = cache.earlier.clone();
     let owned = owner::own(&cache)?;
-    let ((program, program_name), tables) = (program(pid)?, cache.tables());
+    let (program, name, tables) = (program(pid)?, program_name(pid)?, cache.tables());
     let words = progress.words.get().cloned();
     let child = |child| news(CloneNews::Child(child));
     let children = options.children.then_some(ChildrenHeld {
@@ -465,7 +462,7 @@ fn execute(
     let reads_ended = cache.reads_ended;
     Ok(CloneReport {
         pid,
-        program: program_name,
+        program: name,
         end,
         next,
         numbers: CacheNumbers {
