@@ -6,7 +6,7 @@ use super::file::{CodeSymbol, Contents, bad};
 use super::frames::{self, FrameEntry};
 use super::plt::{self, Stub};
 use super::sweep::{self, SweptObject};
-use super::tables::{Callees, DataLabels, ObjectCode};
+use super::tables::{Callees, DataLabels, JumpTargets, ObjectCode};
 use super::{ElfParts, names, sites};
 use crate::code::{
     Contract, Entries, FixedSites, Function, FunctionId, FunctionNames, KnownFunctions, LazyTypes,
@@ -52,6 +52,14 @@ impl Image {
 }
 
 fn build(parts: &ElfParts<'_>) -> Result<Image> {
+    build_with(parts, &|code, function| code.targets(function))
+}
+
+/// Builds an image with the tables of jumps that `targets` finds in a function.
+pub(super) fn build_with(
+    parts: &ElfParts<'_>,
+    targets: &dyn Fn(&ObjectCode<'_>, &Function) -> std::result::Result<JumpTargets, Refusal>,
+) -> Result<Image> {
     let contents = Contents::read(parts.file, parts.slide)?;
     let of_file = contents.memory.iter().map(|&(at, bytes)| (at, bytes));
     let of_file = Memory::new(of_file);
@@ -132,7 +140,7 @@ fn build(parts: &ElfParts<'_>) -> Result<Image> {
             refused.entry(function.id).or_insert(refusal);
             continue;
         }
-        match code.targets(function) {
+        match targets(&code, function) {
             Ok(jumps) => {
                 pointed.extend(jumps.values().flatten());
                 tables.extend(jumps);

@@ -129,6 +129,83 @@ int beside(int value) {{ return value + 1; }}"
     }
 }
 
+/// Ways that only another table shows, values that come from before a loop, and sums that were on the stack.
+#[test]
+fn tables_are_proven_whatever_way_control_comes_to_them() {
+    let tables = |code: &str| {
+        format!(
+            "int chosen(unsigned which, unsigned other);
+__asm__(\".text; .globl chosen; .type chosen, @function; chosen: .cfi_startproc; push %r12;\"
+    \"cmp $2, %edi; ja 4f; {code} 2: mov $1, %eax; 4: pop %r12; ret;\"
+    \".cfi_endproc; .size chosen, . - chosen;\"
+    \".section .rodata; .balign 4; 9: .long 0; 5: .long 2b - 9b, 4b - 9b, 2b - 9b; .long 0x7fffffff;\"
+    \"6: .long 8b - 6b, 4b - 6b, 8b - 6b; .long 0x7fffffff; .text\");"
+        )
+    };
+    let jump = "mov %edi, %eax; movslq (%r12,%rax,4), %rax; lea 9f(%rip), %rdx; add %rdx, %rax;";
+    let to_other = "mov %edi, %eax; lea 6f(%rip), %rcx; movslq (%rcx,%rax,4), %rax; add %rcx, %rax; jmp *%rax;";
+    let base = "lea 5f(%rip), %r12;";
+    let unknown = Some(Rule::JumpUnknown);
+    for (code, refused) in [
+        // The table of the first jump has a way around the comparison of the second, or one to it.
+        (
+            format!(
+                "{base} {to_other} 7: mov %esi, %edi; cmp $2, %edi; ja 4f; 8: {jump} jmp *%rax;"
+            ),
+            None,
+        ),
+        (
+            format!(
+                "{base} {to_other} 7: mov %esi, %edi; 8: cmp $2, %edi; ja 4f; {jump} jmp *%rax;"
+            ),
+            None,
+        ),
+        (
+            format!(
+                "{base} mov %edi, %edx; mov %esi, %edi; mov %edx, %eax; lea 6f(%rip), %rcx; \
+                     movslq (%rcx,%rax,4), %rax; add %rcx, %rax; jmp *%rax; 7: cmp $2, %edi; ja 4f; \
+                     8: {jump} jmp *%rax;"
+            ),
+            unknown,
+        ),
+        // The address comes from before a loop, which changes it or does not.
+        (
+            format!("{base} 8: add $1, %esi; js 8b; {jump} jmp *%rax;"),
+            None,
+        ),
+        (
+            format!("{base} 8: add $1, %esi; js 7f; {jump} jmp *%rax; 7: add $4, %r12; jmp 8b;"),
+            unknown,
+        ),
+        (
+            format!(
+                "{base} 8: add $1, %esi; js 7f; {jump} jmp *%rax; 7: mov (%rsi), %r12; jmp 8b;"
+            ),
+            unknown,
+        ),
+        // A sum of an unknown entry is no pointer for having been on the stack.
+        (
+            format!("{base} 8: mov %esi, %edi; {jump} push %rax; pop %rdx; jmp *%rdx;"),
+            unknown,
+        ),
+        (
+            format!(
+                "{base} 8: mov %esi, %edi; {jump} mov %rax, -16(%rsp); test %esi, %esi; je 7f; \
+                     7: mov -16(%rsp), %rdx; jmp *%rdx;"
+            ),
+            unknown,
+        ),
+        (
+            format!("{base} 8: mov (%rsi), %rdx; push %rdx; pop %rax; jmp *%rax;"),
+            None,
+        ),
+    ] {
+        let cfg = graph(&compiled(&tables(&code), &["-O2"]), "chosen");
+        let rule = cfg.refusal.as_ref().map(|refusal| refusal.rule);
+        assert_eq!(rule, refused, "{code}");
+    }
+}
+
 /// Tables of distances from their own labels, whose index nothing bounds: a `switch` that cannot leave its cases has them.
 #[test]
 fn a_labelled_table_ends_where_no_entry_is_a_target() {

@@ -22,7 +22,14 @@ pub(super) struct AbstractMachine<'m> {
     taken: FxHashMap<ExpressionId, i64>,
     /// The highest end of a slot of each stack frame that was kept where a pointer wrote.
     kept: FxHashMap<ExpressionId, i64>,
+    /// False if not all of the function is interpreted, so that pointers to any slot may be computed elsewhere.
+    follows_stack: bool,
+    /// True if the frame pointer may hold an address of the stack.
+    pub(super) has_frame: bool,
 }
+
+/// In the place of the number of a register: a value that was read from memory.
+const READ: usize = 16;
 
 /// Returns whether a pointer may reach a slot of a stack frame, given its end.
 fn reaches(taken: &FxHashMap<ExpressionId, i64>, base: ExpressionId, end: i64) -> bool {
@@ -42,7 +49,7 @@ pub(super) fn general(register: Register) -> Option<(usize, u32)> {
 }
 
 impl<'m> AbstractMachine<'m> {
-    pub(super) fn new(memory: &'m Memory, read_only: &'m [Span]) -> Self {
+    pub(super) fn new(memory: &'m Memory, read_only: &'m [Span], follows_stack: bool) -> Self {
         Self {
             all: Expressions::default(),
             memory,
@@ -50,6 +57,8 @@ impl<'m> AbstractMachine<'m> {
             factory: InstructionInfoFactory::new(),
             taken: FxHashMap::default(),
             kept: FxHashMap::default(),
+            follows_stack,
+            has_frame: true,
         }
     }
 
@@ -136,17 +145,32 @@ impl<'m> AbstractMachine<'m> {
         known.then_some((base, offset.cast_signed()))
     }
 
+    /// Returns whether an address is computed from the stack or the frame pointer.
+    fn is_on_stack(&self, state: &MachineState, address: ExpressionId) -> bool {
+        let base = self.all.parts(address).0;
+        let pointers = [STACK, FRAME].into_iter();
+        pointers
+            .filter(|number| *number != FRAME || self.has_frame)
+            .any(|number| {
+                let pointer = state.register(number);
+                pointer.is_some_and(|pointer| self.all.parts(pointer).0 == base)
+            })
+    }
+
     pub(super) fn load(
         &mut self,
         state: &mut MachineState,
-        address: ExpressionId,
-        bytes: u32,
+        at: u64,
+        (address, bytes): (ExpressionId, u32),
     ) -> ExpressionId {
         if let Some(slot) = self
             .place(state, address)
             .and_then(|place| state.slots.get(place).copied())
         {
             return self.all.low(slot, bytes * 8);
+        }
+        if !self.follows_stack && self.is_on_stack(state, address) {
+            return self.all.produced(at, Which::Register(READ));
         }
         let memory = state.memory;
         let id = self.all.intern(Expression::Loaded {
@@ -207,7 +231,9 @@ impl<'m> AbstractMachine<'m> {
             own == base
                 && (slot.saturating_add(8) <= offset || offset.saturating_add(bytes) <= slot)
         });
-        if let Some(value) = value {
+        if let Some(value) = value
+            && self.follows_stack
+        {
             state.slots.insert((base, offset), value);
             self.take(state, value);
         }
@@ -279,9 +305,9 @@ impl<'m> AbstractMachine<'m> {
                     return None;
                 }
                 let value = match self.address(state, instruction) {
-                    Some(address) => self.load(state, address, bytes),
+                    Some(address) => self.load(state, instruction.ip(), (address, bytes)),
                     None => {
-                        let id = self.all.produced(instruction.ip(), Which::Register(16));
+                        let id = self.all.produced(instruction.ip(), Which::Register(READ));
                         let whole = bytes == 8;
                         let numbers = match bytes {
                             8 => Numbers::Any,

@@ -7,11 +7,17 @@
 //! pointers to code are known to the reader. A table whose index nothing bounds ends where its entries do, if it has the
 //! form in which compilers write tables. Any other jump is refused.
 //!
+//! Most jumps are explained by the few blocks before them; where one is not, the whole function is followed, which takes
+//! ten times as long.
+//!
 //! What is believed of the code: callees keep the registers that the convention names (those that they do not
 //! use are found), and an object on the stack is written at or above the lowest address of the stack that the function computes.
 
+mod blocks;
 mod calls;
+mod carried;
 mod condition;
+mod explained;
 mod facts;
 mod labelled;
 mod machine;
@@ -48,7 +54,7 @@ pub(super) struct ObjectCode<'c> {
 }
 
 /// Targets, sorted, by the address of the jump.
-type JumpTargets = BTreeMap<Addr, Box<[Addr]>>;
+pub(super) type JumpTargets = BTreeMap<Addr, Box<[Addr]>>;
 
 /// Instructions that are interpreted for one function at most.
 const LONGEST: usize = 4_000_000;
@@ -69,14 +75,20 @@ impl ObjectCode<'_> {
             // The graph refuses it: its bytes are no instructions.
             return Ok(JumpTargets::new());
         };
-        for _ in 0..ROUNDS {
-            match flow.round(self)? {
-                RoundOutcome::More => {}
-                RoundOutcome::Done => return flow.result(self),
-            }
+        match flow.explained_targets(self) {
+            Some(jumps) => Ok(jumps),
+            None => flow.followed_targets(self),
         }
-        let why = "the targets of its jump tables reach more tables than can be followed";
-        Err(Refusal::new(Rule::JumpUnknown, function.span.start, why))
+    }
+
+    /// Returns whether control never continues after an instruction, or also elsewhere.
+    fn ends_block(&self, instruction: &Instruction) -> bool {
+        match instruction.flow_control() {
+            FlowControl::Next | FlowControl::IndirectCall | FlowControl::Interrupt => false,
+            FlowControl::Call if instruction.code() == Code::Syscall => false,
+            FlowControl::Call => !self.callees.effect(branch_target(instruction)).returns,
+            _ => true,
+        }
     }
 
     /// Returns whether a jump table of `function` may target `at`: in the function, or a part of one.
@@ -107,6 +119,14 @@ enum Jump {
     Pointer,
     /// To one of these.
     Table(Vec<Addr>),
+    Unknown,
+}
+
+/// The treatment of tables whose index nothing bounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unbounded {
+    /// They end where their entries do.
+    Labelled,
     Unknown,
 }
 
@@ -145,6 +165,21 @@ impl Leader {
         self.changes += 1;
         self.state = joined.map(Rc::new);
         self.state.clone()
+    }
+}
+
+/// Notes the states of the ways from a leader; those that they change are interpreted again.
+fn arrive(
+    leaders: &mut BTreeMap<usize, Leader>,
+    worklist: &mut BTreeSet<usize>,
+    from: usize,
+    ways: Vec<(usize, Rc<MachineState>)>,
+) {
+    for (number, (to, state)) in ways.into_iter().enumerate() {
+        let leader = leaders.entry(to).or_default();
+        if leader.arrive(Some((from, number)), state) {
+            worklist.insert(to);
+        }
     }
 }
 
@@ -217,10 +252,22 @@ impl<'c> Flow<'c> {
             at,
             leaders,
             entered,
-            machine: AbstractMachine::new(code.memory, &code.labels.read_only),
+            machine: AbstractMachine::new(code.memory, &code.labels.read_only, true),
             jumps: BTreeMap::new(),
             function,
         })
+    }
+
+    /// Follows the whole function; returns the targets of all its jumps.
+    fn followed_targets(&mut self, code: &ObjectCode<'_>) -> Result<JumpTargets, Refusal> {
+        for _ in 0..ROUNDS {
+            match self.round(code)? {
+                RoundOutcome::More => {}
+                RoundOutcome::Done => return self.result(code),
+            }
+        }
+        let why = "the targets of its jump tables reach more tables than can be followed";
+        Err(Refusal::new(Rule::JumpUnknown, self.span.start, why))
     }
 
     /// Interprets the function to a fixpoint, with the targets known from earlier rounds.
@@ -259,17 +306,16 @@ impl<'c> Flow<'c> {
                 continue;
             };
             let mut ways = Vec::new();
-            steps += self.run(code, index, (*state).clone(), &mut ways);
+            let (executed, jumping) = self.run(code, index, (*state).clone(), &mut ways);
+            steps += executed;
+            if let Some(state) = jumping {
+                self.jump(code, index + executed - 1, state, &mut ways);
+            }
             if steps > LONGEST {
                 let why = "the flow of data to its jump tables takes too long to follow";
                 return Err(Refusal::new(Rule::JumpUnknown, self.span.start, why));
             }
-            for (number, (to, state)) in ways.into_iter().enumerate() {
-                let leader = leaders.entry(to).or_default();
-                if leader.arrive(Some((index, number)), state) {
-                    worklist.insert(to);
-                }
-            }
+            arrive(&mut leaders, &mut worklist, index, ways);
         }
         if holds(self) {
             self.enter_unreached();
@@ -278,6 +324,17 @@ impl<'c> Flow<'c> {
             true => RoundOutcome::Done,
             false => RoundOutcome::More,
         })
+    }
+
+    /// Returns the instructions from a leader to the next branch, leader, or call that never returns.
+    fn block(&self, code: &ObjectCode<'_>, leader: usize) -> &[Instruction] {
+        let next = self.leaders.range(leader + 1..).next().copied();
+        let next = next.unwrap_or(self.instructions.len());
+        let block = self.instructions.get(leader..next).unwrap_or_default();
+        let last = block
+            .iter()
+            .position(|instruction| code.ends_block(instruction));
+        last.map_or(block, |last| block.get(..=last).unwrap_or_default())
     }
 
     fn ip(&self, index: usize) -> u64 {
@@ -307,18 +364,19 @@ impl<'c> Flow<'c> {
         }
     }
 
-    /// Interprets from a leader to the next branch or leader; returns the number of instructions.
+    /// Interprets from a leader to the next branch or leader; returns the number of instructions, and the state
+    /// before the last of them if that is a jump to a computed address.
     fn run(
         &mut self,
         code: &ObjectCode<'_>,
         leader: usize,
         mut state: MachineState,
         ways: &mut Vec<(usize, Rc<MachineState>)>,
-    ) -> usize {
+    ) -> (usize, Option<MachineState>) {
         let mut index = leader;
         loop {
             let Some(instruction) = self.instructions.get(index).copied() else {
-                return index - leader;
+                return (index - leader, None);
             };
             let next = index + 1;
             let inside = |to: Addr| self.at.get(&to.0).copied();
@@ -326,7 +384,7 @@ impl<'c> Flow<'c> {
             match instruction.flow_control() {
                 FlowControl::UnconditionalBranch => {
                     ways.extend(target.map(|to| (to, self.leaving(state))));
-                    return next - leader;
+                    return (next - leader, None);
                 }
                 FlowControl::ConditionalBranch | FlowControl::XbeginXabortXend
                     if branch_target(&instruction).is_some() =>
@@ -338,20 +396,19 @@ impl<'c> Flow<'c> {
                         let to = to.filter(|_| possible);
                         ways.extend(to.map(|to| (to, self.leaving(state))));
                     }
-                    return next - leader;
+                    return (next - leader, None);
                 }
                 FlowControl::IndirectBranch => {
-                    self.jump(code, index, &instruction, state, ways);
-                    return next - leader;
+                    return (next - leader, Some(state));
                 }
-                FlowControl::Return | FlowControl::Exception => return next - leader,
+                FlowControl::Return | FlowControl::Exception => return (next - leader, None),
                 FlowControl::Call if instruction.code() == Code::Syscall => {
                     self.machine.system_call(&mut state, &instruction);
                 }
                 FlowControl::Call => {
                     let effect = code.callees.effect(branch_target(&instruction));
                     if !effect.returns {
-                        return next - leader;
+                        return (next - leader, None);
                     }
                     self.machine.call(&mut state, &instruction, effect.changed);
                 }
@@ -359,7 +416,7 @@ impl<'c> Flow<'c> {
             }
             if self.leaders.contains(&next) {
                 ways.push((next, self.leaving(state)));
-                return next - leader;
+                return (next - leader, None);
             }
             index = next;
         }
@@ -371,17 +428,39 @@ impl<'c> Flow<'c> {
         Rc::new(state)
     }
 
+    /// Notes what is known of a jump, with the ways to its targets.
     fn jump(
         &mut self,
         code: &ObjectCode<'_>,
         index: usize,
-        instruction: &Instruction,
         state: MachineState,
         ways: &mut Vec<(usize, Rc<MachineState>)>,
     ) {
-        let Some(fact) = self.machine.branch(&state, instruction) else {
+        let Some(jump) = self.destination(code, index, &state, Unbounded::Labelled) else {
             return;
         };
+        if let Jump::Table(targets) = &jump {
+            let state = self.leaving(state);
+            for to in targets {
+                if let Some(&to) = self.at.get(&to.0) {
+                    self.leaders.insert(to);
+                    ways.push((to, Rc::clone(&state)));
+                }
+            }
+        }
+        self.jumps.insert(index, jump);
+    }
+
+    /// Returns what is known of a jump in a state; `None` of one through memory.
+    fn destination(
+        &self,
+        code: &ObjectCode<'_>,
+        index: usize,
+        state: &MachineState,
+        unbounded: Unbounded,
+    ) -> Option<Jump> {
+        let instruction = self.instructions.get(index)?;
+        let fact = self.machine.branch(state, instruction)?;
         let listed = fact.numbers.listed(MOST);
         let targets: Option<Vec<Addr>> = listed.map(|all| all.into_iter().map(Addr).collect());
         let is_target = |to: Addr| match self.span.contains(to) {
@@ -389,27 +468,21 @@ impl<'c> Flow<'c> {
             false => code.may_target(self.function, to),
         };
         let valid = |targets: &Vec<Addr>| targets.iter().all(|&to| is_target(to));
-        let targets = targets.filter(valid).or_else(|| {
+        let labelled = || {
             let (number, _) = general(instruction.op0_register())?;
             let value = state.register(number)?;
-            let table = LabelledTable::of(&self.machine.all, &state, value)?;
+            let table = LabelledTable::of(&self.machine.all, state, value)?;
             table.targets(&code.labels, code.memory, self.span.end, is_target)
+        };
+        let targets = targets.filter(valid).or_else(|| match unbounded {
+            Unbounded::Labelled => labelled(),
+            Unbounded::Unknown => None,
         });
-        let jump = match targets {
-            Some(targets) => {
-                let state = self.leaving(state);
-                for to in &targets {
-                    if let Some(&to) = self.at.get(&to.0) {
-                        self.leaders.insert(to);
-                        ways.push((to, Rc::clone(&state)));
-                    }
-                }
-                Jump::Table(targets)
-            }
+        Some(match targets {
+            Some(targets) => Jump::Table(targets),
             None if fact.whole => Jump::Pointer,
             None => Jump::Unknown,
-        };
-        self.jumps.insert(index, jump);
+        })
     }
 
     fn result(&self, code: &ObjectCode<'_>) -> Result<JumpTargets, Refusal> {

@@ -38,8 +38,17 @@ pub(super) struct MachineState {
 impl MachineState {
     /// The state where control enters from unknown code: registers hold what that passes.
     pub(super) fn entered(all: &mut Expressions, at: u64) -> Self {
+        Self::of_registers(all, at, &ValueFact::WHOLE)
+    }
+
+    /// The state where control comes from code that is not followed.
+    pub(super) fn unknown(all: &mut Expressions, at: u64) -> Self {
+        Self::of_registers(all, at, &ValueFact::UNKNOWN)
+    }
+
+    fn of_registers(all: &mut Expressions, at: u64, fact: &ValueFact) -> Self {
         let registers = std::array::from_fn(|number| all.produced(at, Which::Joined(number)));
-        let facts = registers.iter().map(|&id| (id, ValueFact::WHOLE)).collect();
+        let facts = registers.iter().map(|&id| (id, fact.clone())).collect();
         Self {
             registers,
             slots: Slots::default(),

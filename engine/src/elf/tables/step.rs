@@ -245,14 +245,14 @@ impl AbstractMachine<'_> {
             M::Pop if in_register => {
                 let shift = self.word_shift(instruction)?;
                 let stack = state.register(STACK)?;
-                let value = self.load(state, stack, 8);
+                let value = self.load(state, at, (stack, 8));
                 let higher = self.all.plus(stack, shift);
                 state.set(STACK, higher);
                 self.write(state, at, to, value)?;
             }
             M::Leave => {
                 let frame = state.register(FRAME)?;
-                let value = self.load(state, frame, 8);
+                let value = self.load(state, at, (frame, 8));
                 let higher = self.all.plus(frame, 8);
                 state.set(STACK, higher);
                 state.set(FRAME, value);
