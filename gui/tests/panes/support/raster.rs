@@ -2,6 +2,8 @@
 //!
 //! The rules are a GPU's: vertices snapped to 1/256 of a pixel, the top-left fill rule, samples at pixel centers,
 //! bilinear filtering, colours with premultiplied alpha, and blending in gamma space into 8 bits a channel.
+//!
+//! This is a twentieth of all the time of the tests of the window, which are not optimised: it is written without closures.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -78,7 +80,12 @@ impl Rasteriser {
 type Channels = [f32; 4];
 
 fn channels(color: Color32) -> Channels {
-    color.to_array().map(|channel| f32::from(channel) / 255.0)
+    let [red, green, blue, alpha] = color.to_array();
+    [share(red), share(green), share(blue), share(alpha)]
+}
+
+fn share(byte: u8) -> f32 {
+    f32::from(byte) / 255.0
 }
 
 /// The image of one texture and how it is sampled.
@@ -130,11 +137,22 @@ impl Texture {
 }
 
 fn mix(from: Channels, to: Channels, share: f32) -> Channels {
-    std::array::from_fn(|channel| from[channel] * (1.0 - share) + to[channel] * share)
+    let rest = 1.0 - share;
+    [
+        from[0] * rest + to[0] * share,
+        from[1] * rest + to[1] * share,
+        from[2] * rest + to[2] * share,
+        from[3] * rest + to[3] * share,
+    ]
 }
 
 fn product(one: Channels, other: Channels) -> Channels {
-    std::array::from_fn(|channel| one[channel] * other[channel])
+    [
+        one[0] * other[0],
+        one[1] * other[1],
+        one[2] * other[2],
+        one[3] * other[3],
+    ]
 }
 
 /// The pixels that a primitive may change.
@@ -182,21 +200,25 @@ impl Canvas {
         let [top, bottom] = triangle.rows();
         for row in top.max(clip.rows.start)..bottom.min(clip.rows.end) {
             let columns = triangle.columns(row, &clip.columns);
-            for column in columns {
-                let color = plain.unwrap_or_else(|| triangle.color(texture, column, row));
-                self.blend(row as usize * self.width + column as usize, color);
+            if columns.is_empty() {
+                continue;
+            }
+            let start = row as usize * self.width;
+            let pixels = &mut self.pixels[start..start + self.width];
+            match plain {
+                Some(color) => {
+                    let pixels = &mut pixels[columns.start as usize..columns.end as usize];
+                    blend_plain(pixels, color);
+                }
+                None => {
+                    for column in columns {
+                        let color = triangle.color(texture, column, row);
+                        let pixel = &mut pixels[column as usize];
+                        *pixel = blended(*pixel, color);
+                    }
+                }
             }
         }
-    }
-
-    fn blend(&mut self, index: usize, color: Channels) {
-        let pixel = &mut self.pixels[index];
-        let below = pixel.map(|channel| f32::from(channel) / 255.0);
-        let keep = 1.0 - color[3];
-        for channel in 0..3 {
-            pixel[channel] = byte(color[channel] + below[channel] * keep);
-        }
-        pixel[3] = byte(color[3] * (1.0 - below[3]) + below[3]);
     }
 
     fn into_image(self) -> Result<RgbaImage, String> {
@@ -206,8 +228,43 @@ impl Canvas {
     }
 }
 
+fn blended(pixel: [u8; 4], color: Channels) -> [u8; 4] {
+    let keep = 1.0 - color[3];
+    let alpha = share(pixel[3]);
+    [
+        byte(color[0] + share(pixel[0]) * keep),
+        byte(color[1] + share(pixel[1]) * keep),
+        byte(color[2] + share(pixel[2]) * keep),
+        byte(color[3] * (1.0 - alpha) + alpha),
+    ]
+}
+
+/// Blends one color with pixels, most of which are alike.
+fn blend_plain(pixels: &mut [[u8; 4]], color: Channels) {
+    let mut known: Option<[[u8; 4]; 2]> = None;
+    for pixel in pixels {
+        *pixel = match known {
+            Some([before, after]) if before == *pixel => after,
+            _ => {
+                let after = blended(*pixel, color);
+                known = Some([*pixel, after]);
+                after
+            }
+        };
+    }
+}
+
+/// The nearest of 256 levels.
 fn byte(channel: f32) -> u8 {
-    (channel.clamp(0.0, 1.0) * 255.0).round() as u8
+    if channel >= 1.0 {
+        return u8::MAX;
+    }
+    let scaled = channel.max(0.0) * 255.0;
+    let below = scaled as u8;
+    match scaled - f32::from(below) >= 0.5 {
+        true => below + 1,
+        false => below,
+    }
 }
 
 /// The side of a triangle on which a point lies: `along_x * x + along_y * y + constant` is 0 or more inside.
@@ -322,25 +379,31 @@ impl Triangle {
     }
 
     fn color(&self, texture: &Texture, column: i64, row: i64) -> Channels {
-        let weights = self
-            .sides
-            .map(|side| side.at(column, row) as f32 / self.area as f32);
-        let weighted = |value: &dyn Fn(&Vertex) -> f32| -> f32 {
-            let parts = self.corners.iter().zip(weights);
-            parts.map(|(corner, weight)| value(corner) * weight).sum()
-        };
-        let (u, v) = (
-            weighted(&|corner| corner.uv.x),
-            weighted(&|corner| corner.uv.y),
-        );
-        let colors = self.corners.map(|corner| channels(corner.color));
-        let color = std::array::from_fn(|channel| {
-            colors
-                .iter()
-                .zip(weights)
-                .map(|(color, weight)| color[channel] * weight)
-                .sum()
-        });
+        let [first, second, third] = &self.corners;
+        let [a, b, c] = &self.sides;
+        let area = self.area as f32;
+        let weights = [
+            a.at(column, row) as f32 / area,
+            b.at(column, row) as f32 / area,
+            c.at(column, row) as f32 / area,
+        ];
+        let u = weighted([first.uv.x, second.uv.x, third.uv.x], weights);
+        let v = weighted([first.uv.y, second.uv.y, third.uv.y], weights);
+        let [one, two, three] = [
+            channels(first.color),
+            channels(second.color),
+            channels(third.color),
+        ];
+        let color = [
+            weighted([one[0], two[0], three[0]], weights),
+            weighted([one[1], two[1], three[1]], weights),
+            weighted([one[2], two[2], three[2]], weights),
+            weighted([one[3], two[3], three[3]], weights),
+        ];
         product(color, texture.sample(u, v))
     }
+}
+
+fn weighted(values: [f32; 3], weights: [f32; 3]) -> f32 {
+    values[0] * weights[0] + values[1] * weights[1] + values[2] * weights[2]
 }
