@@ -17,6 +17,7 @@ mod child;
 mod children;
 mod choices;
 mod clone;
+mod code_lines;
 mod ended;
 mod every;
 mod every_target;

@@ -95,10 +95,9 @@ fn text(compared: &Compared, all: bool) -> String {
     // Writing to a String cannot fail.
     let _infallible = writeln!(
         out,
-        "{} instruments on both sides, {} comparisons: {} differ, {same} show no difference, {unknown} have \
-         too few samples.",
-        compared.instruments.len(),
-        compared.tests,
+        "{} on both sides, {}: {} with a difference, {same} without, {unknown} with too few samples.",
+        scale::counted(compared.instruments.len() as u64, "instrument"),
+        scale::counted(compared.tests as u64, "comparison"),
         compared.instruments.len() - same - unknown,
     );
     for (labels, which) in [(&compared.only_a, "first"), (&compared.only_b, "second")] {
@@ -137,9 +136,9 @@ fn lines(of: &Comparison) -> String {
     if of.rate.is_none() && of.value.is_none() {
         let _infallible = writeln!(
             out,
-            "  {} and {} samples: too few intervals have samples",
+            "  {} and {}: too few intervals have samples",
             scale::grouped(of.a.count),
-            scale::grouped(of.b.count)
+            scale::counted(of.b.count, "sample")
         );
     }
     out

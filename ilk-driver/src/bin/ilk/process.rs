@@ -408,8 +408,10 @@ impl Measurement {
         for (function, by) in replaced(&plan.planned.session, &self.library) {
             note!("{function} is replaced by {by}.");
         }
+        let are = if places == 1 { "is" } else { "are" };
+        let places = scale::counted(places as u64, "place");
         note!(
-            "{places} places in process {pid} are instrumented; its threads were stopped for {stopped}. Ctrl-C ends."
+            "{places} in process {pid} {are} instrumented; its threads were stopped for {stopped}. Ctrl-C ends."
         );
         if let Some((started, supervisor)) = &mut started {
             started.release()?;
@@ -425,6 +427,7 @@ impl Measurement {
                 self.count_with_children(process, about, (output, is_over), own)?
             }
         };
+        note_never_loaded(pid, &awaited, &counted.loaded);
         Ok(Measured {
             plan,
             counted,
@@ -628,14 +631,35 @@ pub(crate) fn note_awaited(pid: u32, awaited: &[String]) -> anyhow::Result<()> {
     let objects = objects(pid)?;
     let names: Vec<&str> = objects.iter().map(Object::name).collect();
     note!(
-        "It has not mapped {}, which is instrumented as soon as it is loaded; it has mapped {}.",
+        "It has not mapped {}, {} instrumented when loaded; it has mapped {}.",
         awaited.join(", "),
+        if awaited.len() == 1 {
+            "which is"
+        } else {
+            "which are"
+        },
         names.join(", ")
     );
     for (name, file) in versions(awaited, &names) {
         note!("The file of {name} is {file}: write {file}, or '{name}*'.");
     }
     Ok(())
+}
+
+/// Reports the objects that a process has not loaded to the end: nothing was counted in them.
+pub(crate) fn note_never_loaded(pid: u32, awaited: &[String], loaded: &BTreeSet<String>) {
+    let is_missing = |pattern: &&String| !loaded.iter().any(|object| matches(pattern, object));
+    let missing: Vec<&str> = awaited
+        .iter()
+        .filter(is_missing)
+        .map(String::as_str)
+        .collect();
+    if !missing.is_empty() {
+        note!(
+            "ilk: Process {pid} has not loaded {}: nothing was counted there.",
+            missing.join(", ")
+        );
+    }
 }
 
 /// Returns the awaited names of which a mapped file has a longer version: `libz.so.1` of `libz.so.1.3`.

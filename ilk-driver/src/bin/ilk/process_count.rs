@@ -32,6 +32,8 @@ pub(crate) struct Counted {
     stacks: KeptStacks,
     /// Samples that were taken, and those that were lost, if an instrument samples.
     samples: Option<(u64, u64)>,
+    /// Names of objects that were loaded later.
+    pub(crate) loaded: BTreeSet<String>,
     /// Lines about its objects and its end.
     notes: String,
     /// The longest time for which its threads were stopped, if it was spliced.
@@ -53,6 +55,7 @@ impl Counted {
             later,
             stacks,
             samples,
+            loaded: BTreeSet::new(),
             notes,
             stopped: None,
         }
@@ -74,6 +77,8 @@ pub(crate) struct LaterResults {
     pub(crate) results: Vec<(Results, Metadata)>,
     /// Lines about the loads, and about what is left out of each plan.
     loads: String,
+    /// Paths of the objects.
+    objects: Vec<String>,
 }
 
 impl LaterResults {
@@ -109,7 +114,16 @@ impl LaterResults {
         Ok(Self {
             results: later,
             loads,
+            objects: parts.iter().map(|part| part.object.clone()).collect(),
         })
+    }
+
+    /// Returns the names of the objects, with those that were left alone.
+    pub(crate) fn loaded(&self, left_alone: &BTreeSet<String>) -> BTreeSet<String> {
+        let paths = self.objects.iter().chain(left_alone);
+        // A reason is after the path.
+        let names = paths.filter_map(|path| path.split(": ").next()?.rsplit('/').next());
+        names.map(str::to_owned).collect()
     }
 
     /// Returns the lines about the objects, with those that were left alone.
@@ -189,6 +203,7 @@ impl Measurement {
         Ok(Counted {
             words,
             described,
+            loaded: later.loaded(&not_instrumented),
             later: later.results,
             stacks,
             samples: instruments.any(samples).then_some((taken, lost)),
@@ -237,8 +252,8 @@ pub(crate) fn report(
     let sampled = counted.iter().filter_map(|one| one.samples);
     let sampled = sampled.reduce(|one, other| (one.0 + other.0, one.1 + other.1));
     if let Some((taken, lost)) = sampled {
-        let (taken, lost) = (scale::grouped(taken), scale::grouped(lost));
-        writeln!(report, "{taken} samples, {lost} lost.")?;
+        let (taken, lost) = (scale::counted(taken, "sample"), scale::grouped(lost));
+        writeln!(report, "{taken}, {lost} lost.")?;
     }
     let described = counted.first().map(|one| &one.described);
     let mut stacks = KeptStacks::default();

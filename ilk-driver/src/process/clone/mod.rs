@@ -8,6 +8,7 @@ mod apart;
 mod block_counters;
 mod cache;
 mod changing;
+mod chunk_file;
 mod code;
 mod condition;
 mod drained;
@@ -54,6 +55,7 @@ use self::moments::CountedMoments;
 use self::progress::{Ended, ExecutionBegin, POLLED, Progress};
 use self::recording::CacheRecorder;
 use self::trigger::{BREAKPOINTS, Trigger};
+use super::code_lines::CodeLines;
 use super::executions::Exec;
 use super::launched::{HeldProcess, StoppedProgram};
 use super::names::{self, ProcessNames};
@@ -490,6 +492,7 @@ fn execute(
         reads_ended,
         accesses,
         names,
+        lines: CodeLines::default(),
         unkept,
     })
 }
