@@ -100,6 +100,7 @@ pub use launched::{HeldProcess, StartedProgram, StoppedProgram};
 pub use lines::ObjectLines;
 pub use listed::ListedProcess;
 pub use names::ProcessNames;
+pub use names::hint_of_libraries;
 pub use objects::{Object, ObjectChoice, objects, program_of};
 pub use parts::{LaterPlan, LoadedPart};
 pub use planning::Scope;

@@ -173,3 +173,232 @@ fn counted_blocks_have_their_source_lines() {
     let block = report.lines().find(|line| line.contains("add+")).unwrap();
     assert!(block.contains(" (none), "), "{block}");
 }
+
+/// A program that calls a function of assembly, whose debug information says nothing of its arguments, and executes what its
+/// first argument names.
+const ASSEMBLED: &str = "
+	.globl twice
+	.type twice, @function
+twice:
+	.cfi_startproc
+	lea (%rdi,%rdi), %rax
+	ret
+	.cfi_endproc
+	.size twice, .-twice
+	.section .note.GNU-stack,\"\",@progbits
+";
+const CALLER: &str = "#include <unistd.h>
+#include <stdlib.h>
+long twice(long);
+int main(int count, char **arguments)
+{
+    if (twice(21) != 42)
+        return 1;
+    if (count > 1)
+        execvp(arguments[1], arguments + 1);
+    free(malloc(7));
+    return 0;
+}
+";
+
+/// The caller and its function, in this folder.
+fn assembled(folder: &Path) {
+    std::fs::write(folder.join("twice.s"), ASSEMBLED).unwrap();
+    std::fs::write(folder.join("caller.c"), CALLER).unwrap();
+    let mut compiler = Command::new("cc");
+    compiler.current_dir(folder);
+    super::compile(compiler.args(["-g", "-O1", "-o", "caller", "caller.c", "twice.s"]));
+}
+
+/// A name that the program does not have is answered with that of a library, or with one that is like it.
+#[test]
+fn a_name_that_no_function_has_is_answered_with_one_that_a_library_has() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    assembled(folder);
+    let refused = |arguments: &[&str]| {
+        let done = ilk(folder, &[arguments, &["--", "./caller"]].concat());
+        assert_eq!(done.status.code(), Some(1), "{arguments:?}: {done:?}");
+        text(&done.stderr)
+    };
+    let of_library = "library has it: write libc.so.6:malloc.";
+    let script = "entry:malloc { @calls = count() }";
+    for arguments in [
+        &["process", "malloc"][..],
+        &["process", "-e", script],
+        &["clone", "--count", "--while", "malloc"],
+    ] {
+        let said = refused(arguments);
+        assert!(said.contains(of_library), "{arguments:?}: {said}");
+    }
+    let near = refused(&["process", "twise"]);
+    assert!(near.contains("Did you mean twice?"), "{near}");
+    let near = refused(&["process", "libc.so.6:malloca"]);
+    assert!(near.contains("Did you mean libc.so.6:mallo"), "{near}");
+    let none = refused(&["process", "nothing_like_it_at_all"]);
+    assert!(
+        !none.contains('?') && !none.contains("library has"),
+        "{none}"
+    );
+}
+
+/// An assembler's functions have the arguments of the calling convention: nothing is known of theirs.
+#[test]
+fn functions_of_assembly_have_arguments() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    assembled(folder);
+    let script = "entry:twice { @given = values(arg0) }";
+    let done = ilk(folder, &["process", "-e", script, "--", "./caller"]);
+    let shown = text(&done.stdout);
+    assert!(
+        done.status.success() && shown.contains("@given"),
+        "{done:?}"
+    );
+    assert!(shown.contains(" 21"), "{shown}");
+}
+
+/// A process that executes another program has not ended, and the option for that program is named.
+#[test]
+fn a_process_that_executes_another_program_is_said_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    assembled(folder);
+    let program = ["--", "./caller", "sleep", "1"];
+    let done = ilk(folder, &[&["process", "twice"], &program[..]].concat());
+    let (shown, said) = (text(&done.stdout), text(&done.stderr));
+    assert!(
+        shown.contains("The process has executed another program."),
+        "{shown}"
+    );
+    assert!(!shown.contains("The process has ended."), "{shown}");
+    assert!(
+        said.contains("With --exec follows, that is measured, too."),
+        "{said}"
+    );
+    let done = ilk(folder, &["process", "twice", "--", "./caller"]);
+    assert!(
+        text(&done.stdout).contains("The process has ended."),
+        "{done:?}"
+    );
+    assert!(!text(&done.stderr).contains("--exec"), "{done:?}");
+}
+
+/// A file that cannot be created is refused before the program begins.
+#[test]
+fn an_output_that_cannot_be_created_is_refused_before_the_program_begins() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    for arguments in [
+        &["process", "libc.so.6:exit", "-o", "absent/x.arrow"][..],
+        &["clone", "--count", "-o", "absent/x.arrow"],
+        &["clone", "--accesses", "absent/x"],
+    ] {
+        let program = ["--", "touch", "begun"];
+        let done = ilk(folder, &[arguments, &program[..]].concat());
+        assert_eq!(done.status.code(), Some(1), "{arguments:?}: {done:?}");
+        let said = text(&done.stderr);
+        assert!(
+            said.contains("absent/x") && said.contains("No such file"),
+            "{said}"
+        );
+        assert!(!folder.join("begun").exists(), "{arguments:?}: {said}");
+    }
+}
+
+/// Functions without symbols have names of their own in counts and in accesses, not all that of their file.
+#[test]
+fn functions_without_symbols_have_names_of_their_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    assembled(folder);
+    let strip = Command::new("strip")
+        .current_dir(folder)
+        .arg("caller")
+        .status();
+    assert!(strip.unwrap().success());
+    let done = ilk(folder, &["clone", "--count", "--all", "--", "./caller"]);
+    let said = text(&done.stderr);
+    let names = said.lines().filter_map(|line| line.split_once("  sub_"));
+    let names: Vec<&str> = names
+        .filter(|(_, name)| name.contains(" (caller)"))
+        .filter_map(|(_, name)| name.split('+').next())
+        .collect();
+    assert!(names.len() > 1, "{said}");
+    let done = ilk(folder, &["clone", "--accesses", "file", "--", "./caller"]);
+    assert!(done.status.success(), "{done:?}");
+    let shown = |arguments: &[&str]| {
+        let done = ilk(
+            folder,
+            &[&["accesses", "file", "--all"], arguments].concat(),
+        );
+        assert!(done.status.success(), "{done:?}");
+        text(&done.stdout)
+    };
+    let all = shown(&[]);
+    assert!(
+        names
+            .iter()
+            .any(|name| all.contains(&format!("sub_{name} (caller)"))),
+        "{all}"
+    );
+    // Writes alone, by their bytes.
+    let writes = shown(&["--only", "writes", "--sort", "bytes"]);
+    let rows = writes.lines().skip(1).map(|line| {
+        let numbers = line.split_whitespace().take(3);
+        let numbers: Vec<u64> = numbers
+            .map(|one| one.replace(',', "").parse().unwrap())
+            .collect();
+        (numbers[0], numbers[1], numbers[2])
+    });
+    let mut rows: Vec<(u64, u64, u64)> = rows.collect();
+    let (reads, _, bytes) = rows.pop().unwrap();
+    assert_eq!(reads, 0, "{writes}");
+    assert_eq!(
+        rows.iter().map(|(_, _, bytes)| bytes).sum::<u64>(),
+        bytes,
+        "{writes}"
+    );
+    assert!(rows.is_sorted_by(|one, other| one.2 >= other.2), "{writes}");
+    let csv = ilk(folder, &["accesses", "file", "--csv", "--only", "writes"]);
+    let csv = text(&csv.stdout);
+    let kinds = csv
+        .lines()
+        .skip(1)
+        .map(|line| line.split(',').nth(2).unwrap());
+    assert!(
+        kinds.clone().count() > 1 && kinds.clone().all(|kind| kind.contains('W')),
+        "{csv}"
+    );
+}
+
+/// Of many instruments that only one of two recordings has, some are named, and the others counted.
+#[test]
+fn a_comparison_names_some_of_the_instruments_that_only_one_recording_has() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    for (file, program) in [("one.arrow", "true"), ("other.arrow", "ls")] {
+        let done = ilk(folder, &["clone", "--count", "-o", file, "--", program]);
+        assert!(done.status.success(), "{done:?}");
+    }
+    let compared = |arguments: &[&str]| {
+        let done = ilk(
+            folder,
+            &[&["diff", "one.arrow", "other.arrow"], arguments].concat(),
+        );
+        assert!(done.status.success(), "{done:?}");
+        let text = text(&done.stdout);
+        let line = text
+            .lines()
+            .find(|line| line.starts_with("Only in the second: "));
+        line.unwrap().to_owned()
+    };
+    let (some, all) = (compared(&[]), compared(&["--all"]));
+    let (named, others) = some
+        .trim_end_matches(" others.")
+        .rsplit_once("; and ")
+        .unwrap();
+    let others: usize = others.replace(',', "").parse().unwrap();
+    assert_eq!(named.split("; ").count(), 8, "{some}");
+    assert_eq!(all.split("; ").count(), 8 + others, "{some}");
+}

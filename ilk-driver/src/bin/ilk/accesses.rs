@@ -32,6 +32,24 @@ enum By {
     Line,
 }
 
+/// Kinds of accesses; one that reads and writes is of both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Only {
+    /// Those that read.
+    Reads,
+    /// Those that write.
+    Writes,
+}
+
+/// Orders of rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Sort {
+    /// The row with the most accesses first.
+    Accesses,
+    /// The row with the most bytes first.
+    Bytes,
+}
+
 /// Show accesses of memory that 'ilk clone --accesses' has recorded: reads, writes and bytes.
 ///
 /// An access counts for the page or the line of its first byte; one that reads and writes counts as both. Those of several
@@ -43,7 +61,7 @@ pub(crate) struct Accesses {
     /// Key that the accesses are added up by.
     #[arg(long, value_enum, default_value = "function")]
     by: By,
-    /// Show all rows, not only the twenty with the most accesses.
+    /// Show all rows, not only the first twenty.
     #[arg(long)]
     all: bool,
     /// Only accesses that have this byte, or one of these: 0x404010, or 0x404000..0x405000 (without the last).
@@ -53,9 +71,15 @@ pub(crate) struct Accesses {
     /// 'parse_*,libc.so.6:malloc'.
     #[arg(long, value_name = "FUNCTIONS")]
     function: Option<FunctionPatterns>,
+    /// Only reads, or only writes: their counts and bytes alone.
+    #[arg(long, value_enum)]
+    only: Option<Only>,
+    /// Order of the rows.
+    #[arg(long, value_enum, default_value = "accesses")]
+    sort: Sort,
     /// Write every access instead, as CSV: thread, address of the instruction, R, W or RW, address, bytes, process, and
     /// the function and the file of the instruction, where they are known. Those of a thread are in the order of execution.
-    #[arg(long, conflicts_with_all = ["by", "all"])]
+    #[arg(long, conflicts_with_all = ["by", "all", "sort"])]
     csv: bool,
 }
 
@@ -68,11 +92,12 @@ struct Sums {
 }
 
 impl Sums {
-    fn add(&mut self, access: &MemoryUse) {
-        self.reads += u64::from(access.reads);
-        self.writes += u64::from(access.writes);
-        let times = u64::from(access.reads) + u64::from(access.writes);
-        self.bytes += times * u64::from(access.size);
+    fn add(&mut self, access: &MemoryUse, only: Option<Only>) {
+        let reads = u64::from(access.reads && only != Some(Only::Writes));
+        let writes = u64::from(access.writes && only != Some(Only::Reads));
+        self.reads += reads;
+        self.writes += writes;
+        self.bytes += (reads + writes) * u64::from(access.size);
     }
 
     fn merge(&mut self, other: Self) {
@@ -91,7 +116,12 @@ impl Accesses {
         let mut is_any = false;
         let mut names: HashMap<(usize, u32), String> = HashMap::new();
         let mut each = |access: MemoryUse, execution: &RecordedExecution| {
-            if written.is_err() || !chosen.has(&access, execution) {
+            let is_of_kind = match self.only {
+                None => true,
+                Some(Only::Reads) => access.reads,
+                Some(Only::Writes) => access.writes,
+            };
+            if written.is_err() || !is_of_kind || !chosen.has(&access, execution) {
                 return;
             }
             if self.csv {
@@ -123,7 +153,7 @@ impl Accesses {
                 By::Line => access.at & !0x3f,
             };
             let sums = sums.entry(access.execution).or_default();
-            sums.entry(key).or_default().add(&access);
+            sums.entry(key).or_default().add(&access, self.only);
         };
         let check = |executions: &[RecordedExecution]| match &self.function {
             Some(functions) => functions.check(&self.file, executions),
@@ -131,7 +161,16 @@ impl Accesses {
         };
         let found = accesses::read_if(&self.file, check, &mut each)?;
         written?;
-        if !is_any && let Some(none) = chosen.none(&self.file) {
+        if !is_any
+            && let Some(none) = chosen.none(
+                &self.file,
+                match self.only {
+                    None => "access",
+                    Some(Only::Reads) => "read",
+                    Some(Only::Writes) => "write",
+                },
+            )
+        {
             for execution in &found.executions {
                 note_losses("", execution);
             }
@@ -185,7 +224,11 @@ impl Accesses {
         rows.values().for_each(|sum| total.merge(*sum));
         let mut sorted: Vec<(String, Sums)> = rows.into_iter().collect();
         sorted.sort_by(|(name, one), (other_name, other)| {
-            let order = (other.reads + other.writes).cmp(&(one.reads + one.writes));
+            let weight = |sums: &Sums| match self.sort {
+                Sort::Accesses => sums.reads + sums.writes,
+                Sort::Bytes => sums.bytes,
+            };
+            let order = weight(other).cmp(&weight(one));
             order.then_with(|| name.cmp(other_name))
         });
         let shown = if self.all { sorted.len() } else { SHOWN };

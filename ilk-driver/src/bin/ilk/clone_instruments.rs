@@ -21,9 +21,10 @@ use ilk_driver::process::{
 use ilk_driver::script::Script;
 
 use crate::plan::{Strict, open, without_program};
-use crate::process::{Measurement, Work, note_awaited, note_never_loaded};
+use crate::process::{Measurement, Work};
 use crate::process_count::{Counted, LaterResults, report};
 use crate::process_lines::LinePrinter;
+use crate::process_names::{note_awaited, note_never_loaded};
 use crate::process_results::ProcessPlan;
 
 /// The instruments of a command.

@@ -31,13 +31,16 @@ pub(crate) struct Diff {
     /// Only this span of the second recording.
     #[arg(long, value_name = "FROM..TO")]
     after_span: Option<Span>,
-    /// Also print instruments without a difference.
+    /// Also print instruments without a difference, and the names of all that only one of the recordings has.
     #[arg(long)]
     all: bool,
     /// Print JSON: rates per second, values as recorded, times in nanoseconds.
     #[arg(long)]
     json: bool,
 }
+
+/// Names of instruments that only one recording has, in a line.
+const NAMED: usize = 8;
 
 impl Diff {
     pub(crate) fn run(self) -> anyhow::Result<()> {
@@ -102,7 +105,14 @@ fn text(compared: &Compared, all: bool) -> String {
     );
     for (labels, which) in [(&compared.only_a, "first"), (&compared.only_b, "second")] {
         if !labels.is_empty() {
-            let _infallible = writeln!(out, "Only in the {which}: {}.", labels.join("; "));
+            let shown = if all { labels.len() } else { NAMED };
+            let others = labels.len().saturating_sub(shown);
+            let others = match others {
+                0 => String::new(),
+                others => format!("; and {}", scale::counted(others as u64, "other")),
+            };
+            let named: Vec<&str> = labels.iter().take(shown).map(String::as_str).collect();
+            let _infallible = writeln!(out, "Only in the {which}: {}{others}.", named.join("; "));
         }
     }
     out

@@ -14,7 +14,7 @@ use gilk_samples::process_end::READS_ENDED;
 use gilk_samples::recording::Writer;
 use gilk_samples::totals::Totals;
 use ilk_driver::client::{CpuLosses, TargetInfo, append_metadata, samples};
-use ilk_driver::process::{FollowedEnd, FollowedProcess, LoadedPart, Recorder, clock};
+use ilk_driver::process::{FollowedEnd, FollowedProcess, LoadedPart, Recorder, clock, program_of};
 
 use crate::process::Measurement;
 use crate::process_lines::LinePrinter;
@@ -34,6 +34,8 @@ pub(crate) struct Counted {
     samples: Option<(u64, u64)>,
     /// Names of objects that were loaded later.
     pub(crate) loaded: BTreeSet<String>,
+    /// It has executed another program.
+    pub(crate) executed: bool,
     /// Lines about its objects and its end.
     notes: String,
     /// The longest time for which its threads were stopped, if it was spliced.
@@ -56,6 +58,7 @@ impl Counted {
             stacks,
             samples,
             loaded: BTreeSet::new(),
+            executed: false,
             notes,
             stopped: None,
         }
@@ -157,6 +160,7 @@ impl Measurement {
         let mut recorder = Recorder::new(collector, listener);
         let length = Duration::from_secs_f64(plan.planned.session.duration);
         let start = plan.planned.plan.plan();
+        let pid = process.pid();
         let end = recorder.follow(process, start, length, is_over)?;
         let FollowedEnd {
             removed,
@@ -186,7 +190,11 @@ impl Measurement {
         }
         let plans = std::iter::once(start).chain(parts.iter().map(|part| part.plan.plan()));
         let mut instruments = plans.flat_map(|plan| &plan.instruments);
-        if removed.ended {
+        // One that has ended has no program.
+        let executed = removed.ended && program_of(pid).is_ok();
+        if executed {
+            writeln!(notes, "The process has executed another program.")?;
+        } else if removed.ended {
             writeln!(notes, "The process has ended.")?;
         } else {
             for sentence in &plan.staying {
@@ -207,6 +215,7 @@ impl Measurement {
             later: later.results,
             stacks,
             samples: instruments.any(samples).then_some((taken, lost)),
+            executed,
             notes,
             stopped: Some(removed.cleaned.stopped),
         })

@@ -177,7 +177,7 @@ impl Chosen {
     }
 
     /// Returns the sentence about a file without any access that is wanted.
-    pub(crate) fn none(&self, path: &Path) -> Option<String> {
+    pub(crate) fn none(&self, path: &Path, kind: &str) -> Option<String> {
         let addresses = self.addresses.map(|addresses| format!(" at {addresses}"));
         let functions = self
             .functions
@@ -187,7 +187,7 @@ impl Chosen {
             return None;
         }
         Some(format!(
-            "{} has no access{}{}.",
+            "{} has no {kind}{}{}.",
             path.display(),
             functions.unwrap_or_default(),
             addresses.unwrap_or_default()
