@@ -99,7 +99,7 @@ impl Measurement {
             EveryNews::NoneNow => {
                 let name = program.display();
                 note!(
-                    "No process executes {name} now; those that begin are instrumented. Ctrl-C ends."
+                    "No process executes {name} now that you may trace; those that begin are instrumented. Ctrl-C ends."
                 );
             }
             EveryNews::LeftAlone(process, error) => {

@@ -8,6 +8,9 @@ use ilk_driver::note;
 use ilk_driver::process::{Object, hint_of_libraries, objects};
 use ilk_driver::script::{is_pattern, matches};
 
+/// Names that are offered since they contain the wanted one, at most.
+const LONGER: usize = 3;
+
 /// Returns a sentence about functions that a pattern may mean which none matches, after a space; empty if there is none.
 pub(crate) fn names_like(pid: u32, image: &Image, pattern: &str) -> String {
     if is_pattern(pattern) {
@@ -20,13 +23,19 @@ pub(crate) fn names_like(pid: u32, image: &Image, pattern: &str) -> String {
     if !of_libraries.is_empty() {
         return format!(" {of_libraries}");
     }
-    let names = image
-        .functions()
-        .iter()
-        .map(|function| function.name.as_str());
-    match nearest(pattern, names) {
-        Some(near) => format!(" Did you mean {near}?"),
-        None => String::new(),
+    let names = || image.functions().iter();
+    if let Some(near) = nearest(pattern, names().map(|function| function.name.as_str())) {
+        return format!(" Did you mean {near}?");
+    }
+    // Symbols of C++ and Rust have the name within, with their types around it.
+    let name = pattern.rsplit(':').next().unwrap_or(pattern);
+    let longer = names().filter(|function| name.len() > 1 && function.name.contains(name));
+    let mut longer: Vec<&str> = longer.map(|function| function.name.as_str()).collect();
+    longer.sort_by_key(|name| name.len());
+    longer.truncate(LONGER);
+    match longer.is_empty() {
+        true => String::new(),
+        false => format!(" Names that contain it: {}.", longer.join(", ")),
     }
 }
 
