@@ -372,7 +372,7 @@ fn functions_without_symbols_have_names_of_their_own() {
     );
 }
 
-/// Of many instruments that only one of two recordings has, some are named, and the others counted.
+/// Names some of many instruments that only one of two recordings has, and counts the others.
 #[test]
 fn a_comparison_names_some_of_the_instruments_that_only_one_recording_has() {
     let folder = tempfile::tempdir().unwrap();
