@@ -10,6 +10,7 @@ use egui::{
     Rect, Response, RichText, Sense, Stroke, StrokeKind, Ui, WidgetInfo, pos2, vec2,
 };
 
+use gilk_samples::chart::scale;
 pub(crate) use gilk_samples::chart::scale::grouped;
 
 use crate::command::Command;
@@ -282,12 +283,7 @@ pub(crate) fn drop_place(ui: &Ui, painter: &Painter, rect: Rect, name: &str, wor
 
 /// Formats a count of things: `1 block`, `2 blocks`, `3 patches`.
 pub(crate) fn counted(count: usize, what: &str) -> String {
-    let ending = match (count, what.ends_with("ch")) {
-        (1, _) => "",
-        (_, true) => "es",
-        (_, false) => "s",
-    };
-    format!("{} {what}{ending}", grouped(count as u64))
+    scale::counted(count as u64, what)
 }
 
 /// Formats a size in bytes with a unit.

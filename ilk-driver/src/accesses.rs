@@ -8,18 +8,18 @@
 //! | 1, block | its number, slots, instructions and accesses (4 bytes each); the address of each instruction (8); each access: instruction, flags (1 reads, 2 writes, 4 relative to `fs`, and from bit 8 on the factor of the index), kind (0 constant, 1 sum, 2 repeated, 3 not recorded), bytes, two slots (4 each): 1 more than those of base and index of a sum, or 0, or the slots of the first address and of that after the last; displacement or address (8) |
 //! | 2, groups | the thread, 0 (4 each), its base of `fs` (8); groups: a word with the number of the block and, in its upper half, 0 or 1 more than the instructions that were executed of it, and a word for each slot |
 //! | 3, name | the number of a block (4), the name of its first instruction |
-//! | 4, end | bytes of groups, bytes lost, instructions executed in the original code, threads left out (8 each) |
+//! | 4, end | bytes of groups, bytes lost, instructions executed in the original code, threads left out, the number of the error (errno) after which groups were lost since they could not be written, or 0 (8 each; files of earlier versions end before the last) |
 //! | 5, process | the number of an execution, from 1 on, and the process (4 each), the name of its program |
 //! | 6, execution | the number of an execution (4) |
 //!
 //! Chunks of blocks, groups, names and ends are of the execution of the last chunk before them that is of kind 5 or 6: that of a
 //! process in one of its programs. Each has blocks with numbers of their own, and an end. One without an end was not finished:
-//! its agent was killed, or has failed. Files of the version before, whose magic ends in `2`, have one execution, without its
+//! its agent was killed, has failed, or still records. Files of the version before, whose magic ends in `2`, have one execution, without its
 //! process.
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{self, BufReader, Read, Write};
+use std::io::{self, BufReader, Read, Seek as _, Write};
 use std::path::Path;
 
 use gilk_engine::cache::{AccessPlace, RecordedAccess, RecordedBlock};
@@ -57,16 +57,45 @@ pub struct AccessTotals {
     pub stepped: u64,
     /// Times that a thread stayed in the original code, since too many record.
     pub threads_left_out: u64,
+    /// The number of the error (errno) by which groups could not be written, and were dropped.
+    pub unwritten: Option<i32>,
 }
 
-/// Writes a file.
+impl AccessTotals {
+    /// Returns the error by which records could not be written, and are lost.
+    #[must_use]
+    pub fn write_error(&self) -> Option<io::Error> {
+        self.unwritten.map(io::Error::from_raw_os_error)
+    }
+}
+
+/// Returns the function and the file of the name of code: `work+0x12 (program)`, or `program+0x12` where no function is
+/// known. The name of an address alone has neither.
+#[must_use]
+pub fn parts_of_name(name: &str) -> (Option<&str>, Option<&str>) {
+    let Some((place, offset)) = name.rsplit_once("+0x") else {
+        return (None, None);
+    };
+    match offset.split_once(" (") {
+        Some((_, file)) => (Some(place), Some(file.strip_suffix(')').unwrap_or(file))),
+        None => (None, Some(place)),
+    }
+}
+
+/// Writes chunks.
 #[derive(Debug)]
 pub(crate) struct AccessWriter<W: Write>(W);
 
 impl<W: Write> AccessWriter<W> {
+    /// Begins a file.
     pub(crate) fn new(mut file: W) -> io::Result<Self> {
         file.write_all(&MAGIC)?;
         Ok(Self(file))
+    }
+
+    /// Continues a file.
+    pub(crate) fn after(file: W) -> Self {
+        Self(file)
     }
 
     fn chunk(&mut self, kind: u32, parts: &[&[u8]]) -> io::Result<()> {
@@ -145,10 +174,12 @@ impl<W: Write> AccessWriter<W> {
             totals.bytes_lost,
             totals.stepped,
             totals.threads_left_out,
+            totals
+                .unwritten
+                .map_or(0, |error| u64::from(error.unsigned_abs())),
         ];
         let bytes = numbers.map(u64::to_le_bytes).concat();
-        self.chunk(END, &[&bytes])?;
-        self.0.flush()
+        self.chunk(END, &[&bytes])
     }
 }
 
@@ -359,7 +390,141 @@ impl FileBlock {
     }
 }
 
-/// Reads a file, and gives its accesses: those of one thread in the order of execution.
+/// A file whose chunks are read one after the other.
+struct Chunks<'p> {
+    path: &'p Path,
+    file: BufReader<File>,
+    magic: [u8; 8],
+}
+
+impl<'p> Chunks<'p> {
+    fn open(path: &'p Path) -> Result<Self> {
+        let mut chunks = Self {
+            path,
+            file: BufReader::new(whole(path).map_err(|error| unread(path, &error))?),
+            magic: [0; 8],
+        };
+        let begun = chunks.file.read_exact(&mut chunks.magic);
+        if begun.is_err() || !chunks.magic.starts_with(ANY_VERSION) {
+            return Err(wrong(path, "is no file of accesses"));
+        }
+        if ![MAGIC, UNNAMED].contains(&chunks.magic) {
+            let why = "has accesses in the form of another version of ilk: record them again";
+            return Err(wrong(path, why));
+        }
+        Ok(chunks)
+    }
+
+    /// Returns to the first chunk.
+    fn rewind(&mut self) -> Result<()> {
+        let first = io::SeekFrom::Start(MAGIC.len() as u64);
+        let rewound = self.file.seek(first);
+        rewound.map(drop).map_err(|error| unread(self.path, &error))
+    }
+
+    fn damaged(&self) -> Error {
+        wrong(self.path, "is damaged")
+    }
+
+    /// Fills a buffer; returns false at the end of the file.
+    fn fill(&mut self, bytes: &mut [u8]) -> Result<bool> {
+        match self.file.read_exact(bytes) {
+            Ok(()) => Ok(true),
+            // What an agent that was killed has written last may be a part.
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+            Err(error) => Err(unread(self.path, &error)),
+        }
+    }
+
+    /// Reads the kind and the bytes of the next chunk, of one that is `wanted`; others are passed over, and have no bytes.
+    fn next(&mut self, wanted: impl Fn(u32) -> bool) -> Result<Option<(u32, Vec<u8>)>> {
+        let mut head = [0; 12];
+        if !self.fill(&mut head)? {
+            return Ok(None);
+        }
+        let mut numbers = Numbers(&head);
+        let (Some(kind), Some(length)) = (numbers.short(), numbers.word()) else {
+            return Err(self.damaged());
+        };
+        if length > MOST_IN_CHUNK {
+            return Err(self.damaged());
+        }
+        if !wanted(kind) {
+            let passed = self.file.seek_relative(length.cast_signed());
+            passed.map_err(|error| unread(self.path, &error))?;
+            return Ok(Some((kind, Vec::new())));
+        }
+        let mut bytes = vec![0; usize::try_from(length).map_err(|_| self.damaged())?];
+        Ok(self.fill(&mut bytes)?.then_some((kind, bytes)))
+    }
+
+    /// Reads the executions with the names of their blocks, which are the last chunks of each.
+    fn executions(&mut self) -> Result<Vec<RecordedExecution>> {
+        let mut executions = Vec::new();
+        let mut execution = 0;
+        if self.magic == UNNAMED {
+            executions.push(RecordedExecution::default());
+        }
+        let is_wanted = |kind| [PROCESS, EXECUTION, NAME].contains(&kind);
+        while let Some((kind, bytes)) = self.next(is_wanted)? {
+            let mut numbers = Numbers(&bytes);
+            match kind {
+                PROCESS => {
+                    let (number, pid) = (numbers.short(), numbers.short());
+                    let (Some(number), Some(pid)) = (number, pid) else {
+                        return Err(self.damaged());
+                    };
+                    execution = executions.len();
+                    if number as usize != execution + 1 {
+                        return Err(self.damaged());
+                    }
+                    executions.push(RecordedExecution {
+                        pid,
+                        program: String::from_utf8_lossy(numbers.0).into_owned(),
+                        ..RecordedExecution::default()
+                    });
+                }
+                EXECUTION => {
+                    let number = numbers.short().ok_or_else(|| self.damaged())?;
+                    execution = (number as usize)
+                        .checked_sub(1)
+                        .ok_or_else(|| self.damaged())?;
+                }
+                NAME => {
+                    let number = numbers.short().ok_or_else(|| self.damaged())?;
+                    let name = String::from_utf8_lossy(numbers.0).into_owned();
+                    let of = executions.get_mut(execution);
+                    of.ok_or_else(|| self.damaged())?.names.insert(number, name);
+                }
+                _ => {}
+            }
+        }
+        Ok(executions)
+    }
+}
+
+/// Opens a file that can be read twice; what is none, such as a pipe, is read to its end first.
+fn whole(path: &Path) -> io::Result<File> {
+    let mut file = File::open(path)?;
+    if file.metadata()?.is_file() {
+        return Ok(file);
+    }
+    let mut copy = tempfile::tempfile()?;
+    io::copy(&mut file, &mut copy)?;
+    copy.rewind()?;
+    Ok(copy)
+}
+
+fn wrong(path: &Path, why: &str) -> Error {
+    Error::Target(format!("{} {why}.", path.display()))
+}
+
+fn unread(path: &Path, error: &io::Error) -> Error {
+    wrong(path, &format!("cannot be read ({error})"))
+}
+
+/// Reads a file, and gives its accesses with the execution that they are of, whose names are known: those of one thread in
+/// the order of execution.
 ///
 /// # Errors
 /// It cannot be read, or is no file of accesses.
@@ -367,103 +532,87 @@ pub fn read(
     path: &Path,
     each: &mut dyn FnMut(MemoryUse, &RecordedExecution),
 ) -> Result<AccessFile> {
-    let wrong = |why: &str| Error::Target(format!("{} {why}.", path.display()));
-    let failed = |error: io::Error| wrong(&format!("cannot be read ({error})"));
-    let mut file = BufReader::new(File::open(path).map_err(failed)?);
-    let mut magic = [0; 8];
-    let begun = file.read_exact(&mut magic);
-    if begun.is_err() || !magic.starts_with(ANY_VERSION) {
-        return Err(wrong("is no file of accesses"));
-    }
-    if ![MAGIC, UNNAMED].contains(&magic) {
-        let why = "has accesses in the form of another version of ilk: record them again";
-        return Err(wrong(why));
-    }
-    let mut found = AccessFile::default();
+    read_if(path, |_| Ok(()), each)
+}
+
+/// Reads a file as [`read`] does, if the executions, whose names are known and nothing else, are those that are wanted.
+///
+/// # Errors
+/// As [`read`], and the error of the check.
+pub fn read_if<E: From<Error>>(
+    path: &Path,
+    check: impl FnOnce(&[RecordedExecution]) -> std::result::Result<(), E>,
+    each: &mut dyn FnMut(MemoryUse, &RecordedExecution),
+) -> std::result::Result<AccessFile, E> {
+    let mut chunks = Chunks::open(path)?;
+    let executions = chunks.executions()?;
+    check(&executions)?;
+    chunks.rewind()?;
+    Ok(accesses(&mut chunks, executions, each)?)
+}
+
+/// Reads the accesses of executions whose names are known.
+fn accesses(
+    chunks: &mut Chunks<'_>,
+    mut executions: Vec<RecordedExecution>,
+    each: &mut dyn FnMut(MemoryUse, &RecordedExecution),
+) -> Result<AccessFile> {
     let mut blocks: Vec<HashMap<u32, FileBlock>> = Vec::new();
-    let mut execution = 0;
-    if magic == UNNAMED {
-        found.executions.push(RecordedExecution::default());
-        blocks.push(HashMap::new());
-    }
-    let damaged = || wrong("is damaged");
-    loop {
-        let mut head = [0; 12];
-        match file.read_exact(&mut head) {
-            Ok(()) => {}
-            // What an agent that was killed has written last may be a part.
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(found),
-            Err(error) => return Err(failed(error)),
-        }
-        let mut numbers = Numbers(&head);
-        let (Some(kind), Some(length)) = (numbers.short(), numbers.word()) else {
-            return Err(damaged());
-        };
-        if length > MOST_IN_CHUNK {
-            return Err(damaged());
-        }
-        let mut bytes = vec![0; usize::try_from(length).map_err(|_| damaged())?];
-        match file.read_exact(&mut bytes) {
-            Ok(()) => {}
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(found),
-            Err(error) => return Err(failed(error)),
-        }
+    blocks.resize_with(executions.len(), HashMap::new);
+    let (mut begun, mut execution) = (0, 0);
+    // One that is still written may have more by now.
+    while let Some((kind, bytes)) = chunks.next(|kind| kind != NAME)? {
         let mut numbers = Numbers(&bytes);
-        let begun = found.executions.len();
         match kind {
             PROCESS => {
-                let (number, pid) = (numbers.short(), numbers.short());
-                let (Some(number), Some(pid)) = (number, pid) else {
-                    return Err(damaged());
-                };
-                if number as usize != begun + 1 {
-                    return Err(damaged());
+                if begun == executions.len() {
+                    break;
                 }
                 execution = begun;
-                found.executions.push(RecordedExecution {
-                    pid,
-                    program: String::from_utf8_lossy(numbers.0).into_owned(),
-                    ..RecordedExecution::default()
-                });
-                blocks.push(HashMap::new());
+                begun += 1;
                 continue;
             }
             EXECUTION => {
-                let number = numbers.short().ok_or_else(damaged)? as usize;
-                execution = number.checked_sub(1).ok_or_else(damaged)?;
+                let number = numbers.short().ok_or_else(|| chunks.damaged())?;
+                execution = (number as usize)
+                    .checked_sub(1)
+                    .ok_or_else(|| chunks.damaged())?;
                 continue;
             }
+            NAME => continue,
             _ => {}
         }
-        let of = found.executions.get_mut(execution);
+        let of = executions.get_mut(execution);
         let Some((found, blocks)) = of.zip(blocks.get_mut(execution)) else {
-            return Err(damaged());
+            return Err(chunks.damaged());
         };
         match kind {
             BLOCK => {
-                let (number, block) = FileBlock::read(&mut numbers).ok_or_else(damaged)?;
+                let (number, block) =
+                    FileBlock::read(&mut numbers).ok_or_else(|| chunks.damaged())?;
                 blocks.insert(number, block);
             }
             GROUPS => {
-                groups(&mut numbers, execution, blocks, found, each).ok_or_else(damaged)?;
-            }
-            NAME => {
-                let number = numbers.short().ok_or_else(damaged)?;
-                let name = String::from_utf8_lossy(numbers.0).into_owned();
-                found.names.insert(number, name);
+                let given = groups(&mut numbers, execution, blocks, found, each);
+                given.ok_or_else(|| chunks.damaged())?;
             }
             END => {
-                let mut next = || numbers.word().ok_or_else(damaged);
+                let mut next = || numbers.word().ok_or_else(|| chunks.damaged());
+                let [bytes, bytes_lost, stepped, threads_left_out] =
+                    [next()?, next()?, next()?, next()?];
+                let error = i32::try_from(numbers.word().unwrap_or(0));
                 found.totals = Some(AccessTotals {
-                    bytes: next()?,
-                    bytes_lost: next()?,
-                    stepped: next()?,
-                    threads_left_out: next()?,
+                    bytes,
+                    bytes_lost,
+                    stepped,
+                    threads_left_out,
+                    unwritten: error.ok().filter(|error| *error != 0),
                 });
             }
-            _ => return Err(damaged()),
+            _ => return Err(chunks.damaged()),
         }
     }
+    Ok(AccessFile { executions })
 }
 
 /// Gives the accesses of the groups of a chunk; `None` if one is wrong.

@@ -50,6 +50,7 @@ impl Beside {
                 functions: Vec::new(),
                 instruments: Vec::new(),
                 texts: crate::texts::SampleTexts::default(),
+                lines: crate::block_lines::BlockLines::default(),
                 ..own.clone()
             });
             if !own.clock.has_rate_of(&joint.clock) || !own.machines.is_empty() {

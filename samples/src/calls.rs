@@ -12,7 +12,7 @@ mod tree;
 pub use tree::{CallNode, CallTree, is_traced};
 
 use crate::Sample;
-use crate::chart::scale::grouped;
+use crate::chart::scale::counted;
 use crate::ids::{Ids, id};
 use crate::metadata::Metadata;
 
@@ -159,16 +159,12 @@ impl Calls {
         if (entries, returns) == (0, 0) {
             return None;
         }
-        let plural = |count: u64, one: &'static str, many: &'static str| match count {
-            1 => format!("1 {one}"),
-            _ => format!("{} {many}", grouped(count)),
-        };
         Some(format!(
             "The call traces have {} without a return and {} without an entry: calls at the ends of the recording, \
              calls that never return, or lost samples. Such a call ends with its caller; a return without an entry \
              is left out.",
-            plural(entries, "entry", "entries"),
-            plural(returns, "return", "returns")
+            counted(entries, "entry"),
+            counted(returns, "return")
         ))
     }
 

@@ -39,6 +39,7 @@ pub use folder::export_into;
 pub use sink::{Exported, Progress};
 use sink::{Poured, Sink, pour};
 use stacks::{StackFormat, Stacks};
+pub use text::field;
 use text::{LineFormat, Lines};
 
 /// Output format of an export. Its name ([`Display`](std::fmt::Display),

@@ -98,7 +98,7 @@ fn drawn(metadata: &Metadata, function: &FunctionInfo, profiles: &[Profile]) -> 
             let mut lines = vec![format!("{number}  +{from:#x}..+{to:#x}")];
             let mut colour = "#ffffff".to_owned();
             if let Some(hits) = block.hits {
-                lines.push(format!("{} hits", scale::grouped(hits)));
+                lines.push(scale::counted(hits, "hit"));
                 if hits > 0 {
                     let share = (hits as f64).ln_1p() / (most as f64).ln_1p();
                     let pale = 235 - (share * 130.0) as u8;

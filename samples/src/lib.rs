@@ -65,6 +65,8 @@ pub mod ring;
 #[cfg(feature = "recording")]
 pub mod beside;
 #[cfg(feature = "recording")]
+pub mod block_lines;
+#[cfg(feature = "recording")]
 pub mod calls;
 #[cfg(feature = "recording")]
 pub mod chart;

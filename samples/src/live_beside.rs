@@ -47,6 +47,7 @@ impl LiveBeside {
                 functions: Vec::new(),
                 instruments: Vec::new(),
                 texts: SampleTexts::default(),
+                lines: crate::block_lines::BlockLines::default(),
                 ..machine.clone()
             },
             members: BTreeMap::new(),

@@ -4,6 +4,8 @@ use std::collections::HashSet;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::block_lines::BlockLines;
+use crate::record::ALL_CPUS;
 use crate::texts::SampleTexts;
 use crate::{InstrumentId, Meaning};
 
@@ -31,10 +33,13 @@ pub struct Metadata {
     /// Texts of the instruments whose samples are text.
     #[serde(default, skip_serializing_if = "SampleTexts::is_empty")]
     pub texts: SampleTexts,
+    /// Source lines of the blocks that instruments stand at, where they are known.
+    #[serde(default, skip_serializing_if = "BlockLines::is_empty")]
+    pub lines: BlockLines,
 }
 
 impl Metadata {
-    /// Adds functions, instruments and texts of another description, with functions numbered from `first_major` and
+    /// Adds functions, instruments, texts and lines of another description, with functions numbered from `first_major` and
     /// placements from `first_placement` on.
     pub fn append(&mut self, other: &Self, first_major: u32, first_placement: u32) {
         let id = |id| InstrumentId::renumbered(id, first_major);
@@ -56,6 +61,7 @@ impl Metadata {
         for (of, texts) in other.texts.iter() {
             self.texts.insert(id(of), texts.clone());
         }
+        self.lines.append(&other.lines, id);
     }
 
     /// As [`append`](Self::append), of a description under a name, which the labels of its instruments begin with unless
@@ -128,6 +134,9 @@ impl Metadata {
     /// Returns the name of a CPU: `CPU 3`; of a joined recording, `CPU 1 of web2`.
     #[must_use]
     pub fn cpu_name(&self, cpu: u16) -> String {
+        if cpu == ALL_CPUS {
+            return "all CPUs".to_owned();
+        }
         match MachineInfo::of(&self.machines, cpu).and_then(|place| self.machines.get(place)) {
             Some(machine) => format!("CPU {} of {}", cpu - machine.first_cpu, machine.name),
             None => format!("CPU {cpu}"),

@@ -8,6 +8,7 @@ use serde::Serialize;
 use crate::histogram::{Histogram, rank};
 use crate::level::{self, Average, LevelAverage};
 use crate::metadata::Metadata;
+use crate::record::known_cpu;
 use crate::recording::Recording;
 use crate::statistics::{self, Rate};
 use crate::{Error, Meaning, Sample};
@@ -69,10 +70,16 @@ pub struct Profile {
     /// Maximum error of a count of `top`.
     pub top_error: u64,
     /// Number of samples by CPU; none of a counter.
+    #[serde(serialize_with = "by_known_cpu")]
     pub cpus: Vec<(u16, u64)>,
     /// Distribution of the values in detail.
     #[serde(skip)]
     pub histogram: Histogram,
+}
+
+/// Writes counts by CPU, where no CPU is null.
+fn by_known_cpu<S: serde::Serializer>(cpus: &[(u16, u64)], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_seq(cpus.iter().map(|(cpu, count)| (known_cpu(*cpu), count)))
 }
 
 /// Statistics of all instruments.

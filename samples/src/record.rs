@@ -9,6 +9,12 @@ pub const SLOT_BYTES: usize = 32;
 /// CPU number of samples that belong to no CPU: totals over all of them.
 pub const ALL_CPUS: u16 = u16::MAX;
 
+/// Returns the number of a CPU, if there is one.
+#[must_use]
+pub fn known_cpu(cpu: u16) -> Option<u16> {
+    (cpu != ALL_CPUS).then_some(cpu)
+}
+
 /// The record of one hit of an instrument. Its CPU is the ring's.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -202,7 +202,7 @@ fn counted_in_terminal(files: &Files, session: &Path) -> u64 {
     // It says so once the instruments are in place, or awaited.
     let mut messages = std::io::BufReader::new(running.stderr.take().unwrap());
     let mut line = String::new();
-    while !line.contains("are instrumented") {
+    while !line.contains("instrumented; its threads") {
         line.clear();
         let read = std::io::BufRead::read_line(&mut messages, &mut line).unwrap();
         assert!(read > 0, "ilk has ended");

@@ -68,7 +68,7 @@ pub(crate) fn own(ilk: &Path, folder: &Path) -> Vec<Way> {
         let arguments = arguments.iter().map(OsString::from);
         std::iter::once(ilk.into()).chain(arguments).collect()
     };
-    let spliced = || Begin::Attached("places in process");
+    let spliced = || Begin::Attached("instrumented; its threads");
     let cached = || Begin::Attached("is ready. Ctrl-C");
     let accesses = folder.join(RECORDS);
     let mut accesses = vec![

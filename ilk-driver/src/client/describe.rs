@@ -153,8 +153,8 @@ pub fn metadata(
         clock,
         functions,
         instruments,
-        machines: Vec::new(),
         texts: texts(plan),
+        ..Metadata::default()
     })
 }
 

@@ -5,6 +5,7 @@
 //! the recording. A newer running total replaces an undelivered one.
 
 use crossbeam_channel::Sender;
+use gilk_samples::chart::scale;
 
 use super::event::Event;
 use crate::protocol::CpuLosses;
@@ -69,7 +70,8 @@ impl<'a> EventFeed<'a> {
             self.deliver(Event::Losses(losses));
         }
         if lines > 0 {
-            let text = format!("{lines} more lines were printed too fast to be shown");
+            let lines = scale::counted(lines, "more line");
+            let text = format!("{lines} printed too fast to be shown");
             self.deliver(Event::Workload(text));
         }
     }

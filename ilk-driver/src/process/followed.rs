@@ -162,7 +162,8 @@ impl<'p, P> FollowedProcess<'p, P> {
     }
 
     /// The number of the process.
-    pub(super) fn pid(&self) -> u32 {
+    #[must_use]
+    pub fn pid(&self) -> u32 {
         self.pid
     }
 

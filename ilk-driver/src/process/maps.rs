@@ -5,7 +5,8 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 
 use gilk_engine::{Addr, Span};
-use object::{Object, ObjectSegment as _};
+use object::read::elf::{FileHeader as _, ProgramHeader as _};
+use object::{Endianness, Object, ObjectSegment as _};
 
 use super::text;
 use crate::Result;
@@ -102,6 +103,24 @@ pub(super) fn open(pid: u32, mapping: &MappedSpan) -> io::Result<(File, Metadata
         return Err(io::ErrorKind::NotFound.into());
     }
     Ok((file, about))
+}
+
+/// Returns the distance from the addresses in a file to those of a mapping.
+pub(super) fn slide(file: &[u8], mapping: &MappedSpan) -> Option<u64> {
+    let header = object::elf::FileHeader64::<Endianness>::parse(file).ok()?;
+    let endian = header.endian().ok()?;
+    let page = |number: u64| number & !(PAGE - 1);
+    let segments = header.program_headers(endian, file).ok()?;
+    let segment = segments.iter().find(|segment| {
+        let start = page(segment.p_offset(endian));
+        let end = segment
+            .p_offset(endian)
+            .saturating_add(segment.p_filesz(endian));
+        segment.p_type(endian) == object::elf::PT_LOAD && (start..end).contains(&mapping.offset)
+    })?;
+    let inside = mapping.offset - page(segment.p_offset(endian));
+    let in_file = page(segment.p_vaddr(endian)).wrapping_add(inside);
+    Some(mapping.span.start.0.wrapping_sub(in_file))
 }
 
 /// Pages have this many bytes.

@@ -12,8 +12,9 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
 use gilk_engine::Addr;
+use gimli::UnwindSection as _;
 use object::read::{ReadCache, ReadRef};
-use object::{Object, ObjectSegment, ObjectSymbol, SymbolKind};
+use object::{Object, ObjectSection as _, ObjectSegment, ObjectSymbol, SymbolKind};
 
 use super::generated::{GeneratedNames, RegisteredObjects};
 use super::maps::{self, MappedSpan};
@@ -98,9 +99,10 @@ impl ProcessNames {
         self.mappings.get(&pid).map_or(&[], Vec::as_slice)
     }
 
-    /// Returns the name of an address by the mappings that are known.
+    /// Returns the name of an address by the mappings that are known. A function without a symbol is `sub_` and its address
+    /// in the file, as elsewhere.
     pub fn known(&mut self, pid: u32, at: Addr) -> String {
-        let name = self.name(pid, at.0, 0);
+        let name = self.name(pid, at.0, (0, true));
         name.unwrap_or_else(|| at.to_string())
     }
 
@@ -121,14 +123,15 @@ impl ProcessNames {
         let places = (0_u64..).zip(addresses);
         let names = places.map(|(place, &address)| {
             // The instruction before a return address is the call.
-            let name = self.name(pid, address, u64::from(place > 0));
+            let name = self.name(pid, address, (u64::from(place > 0), false));
             name.unwrap_or_else(|| format!("{address:#x}"))
         });
         names.collect()
     }
 
-    /// Returns the name of an address, which is of the function that has the byte `back` bytes before it.
-    fn name(&mut self, pid: u32, address: u64, back: u64) -> Option<String> {
+    /// Returns the name of an address, which is of the function that has the byte `back` bytes before it, if its file names
+    /// it or `nameless` ones are named, too.
+    fn name(&mut self, pid: u32, address: u64, (back, nameless): (u64, bool)) -> Option<String> {
         let mappings = self.mappings.get(&pid)?;
         let mapping = mappings
             .iter()
@@ -162,7 +165,10 @@ impl ProcessNames {
         if let Some(symbols) = &symbols {
             self.mapped.insert(place, Arc::clone(symbols));
         }
-        let function = symbols.and_then(|symbols| symbols.function(offset, back));
+        let function = symbols.and_then(|symbols| {
+            let named = symbols.function(offset, back);
+            named.or_else(|| symbols.nameless(offset).filter(|_| nameless))
+        });
         Some(match function {
             Some((name, offset)) => format!("{}+{offset:#x} ({file})", shown(&name)),
             None => format!("{file}+{offset:#x}"),
@@ -233,6 +239,37 @@ pub(super) fn entries(
     Ok(found)
 }
 
+/// Returns the names of the mapped files of a process, but for its program, that define a function.
+fn objects_that_define(pid: u32, function: &str) -> BTreeSet<String> {
+    let program = fs::metadata(proc(pid, "exe")).map_or(0, |program| program.ino());
+    // This is for hints alone.
+    let mappings = maps::read(pid).unwrap_or_default();
+    let mut seen = HashSet::from([0, program]);
+    let files = mappings
+        .iter()
+        .filter(|mapping| mapping.executable && seen.insert(mapping.inode));
+    let files = files.filter(|mapping| {
+        let symbols =
+            maps::open(pid, mapping).map(|(file, _)| FileSymbols::offsets(file, function));
+        symbols.is_ok_and(|offsets| offsets.is_ok_and(|offsets| !offsets.is_empty()))
+    });
+    files.map(|mapping| mapping.file().to_owned()).collect()
+}
+
+/// Returns a sentence about the libraries of a process that have a function which its program has not; empty if none has it.
+#[must_use]
+pub fn hint_of_libraries(pid: u32, function: &str) -> String {
+    let objects = objects_that_define(pid, function);
+    let written: Vec<String> = objects
+        .iter()
+        .map(|object| format!("{object}:{function}"))
+        .collect();
+    match written.is_empty() {
+        true => String::new(),
+        false => format!("A library has it: write {}.", written.join(" or ")),
+    }
+}
+
 /// Returns a name without what would end it in lists and files, and of limited length.
 fn shown(name: &str) -> String {
     let mut name: String = name
@@ -250,6 +287,8 @@ struct FileSymbols {
     segments: Vec<[u64; 3]>,
     /// Address, bytes and name of each, by address.
     functions: Vec<(u64, u64, String)>,
+    /// Address and bytes of what has an unwind entry, by address; none of linkage tables, where that is of many stubs.
+    unwound: Vec<(u64, u64)>,
 }
 
 /// The functions that a file defines, with their names, of which a version is not part.
@@ -263,6 +302,37 @@ fn functions<'d, 'f, R: ReadRef<'d>>(
         let name = symbol.name().ok()?.split('@').next()?;
         (!name.is_empty()).then_some((symbol, name))
     })
+}
+
+/// The code that has unwind entries (`.eh_frame`), by address; up to the first that is damaged.
+fn unwound<'d, R: ReadRef<'d>>(elf: &object::File<'d, R>) -> Option<Vec<(u64, u64)>> {
+    let section = elf.section_by_name(".eh_frame")?;
+    let bases = gimli::BaseAddresses::default().set_eh_frame(section.address());
+    let frames = gimli::EhFrame::new(section.data().ok()?, gimli::LittleEndian);
+    let tables = elf.sections().filter(|section| {
+        let name = section.name();
+        name.is_ok_and(|name| name.starts_with(".plt"))
+    });
+    let tables: Vec<(u64, u64)> = tables
+        .map(|section| (section.address(), section.size()))
+        .collect();
+    let mut found = Vec::new();
+    let mut entries = frames.entries(&bases);
+    while let Ok(Some(entry)) = entries.next() {
+        let gimli::CieOrFde::Fde(entry) = entry else {
+            continue;
+        };
+        let Ok(entry) = entry.parse(gimli::EhFrame::cie_from_offset) else {
+            break;
+        };
+        let at = entry.initial_address();
+        let is_table = |(start, bytes): &(u64, u64)| at.wrapping_sub(*start) < *bytes;
+        if !tables.iter().any(is_table) {
+            found.push((at, entry.len()));
+        }
+    }
+    found.sort_unstable();
+    Some(found)
 }
 
 impl FileSymbols {
@@ -287,7 +357,28 @@ impl FileSymbols {
                 .into_iter()
                 .map(|(address, _, bytes, name)| (address, bytes, name))
                 .collect(),
+            unwound: unwound(&elf).unwrap_or_default(),
         })
+    }
+
+    /// Returns the address in memory of a byte of the file.
+    fn address(&self, offset: u64) -> Option<u64> {
+        let segment = self.segments.iter().find(|[start, bytes, _]| {
+            offset
+                .checked_sub(*start)
+                .is_some_and(|inside| inside < *bytes)
+        });
+        let [start, _, address] = segment?;
+        (offset - start).checked_add(*address)
+    }
+
+    /// Returns a name for the function without a symbol that has the byte at an offset in the file, and the distance of the
+    /// offset from its start.
+    fn nameless(&self, offset: u64) -> Option<(String, u64)> {
+        let at = self.address(offset)?;
+        let index = self.unwound.partition_point(|(start, _)| *start <= at);
+        let (start, bytes) = self.unwound.get(index.checked_sub(1)?)?;
+        (at - start < *bytes).then(|| (format!("sub_{start:x}"), at - start))
     }
 
     /// Returns the offsets in a file at which functions of a name begin.
@@ -303,13 +394,7 @@ impl FileSymbols {
     /// Returns the function with the byte `back` bytes before an offset in the file, and the distance of the offset
     /// from its start.
     fn function(&self, offset: u64, back: u64) -> Option<(String, u64)> {
-        let at = offset.checked_sub(back)?;
-        let segment = self
-            .segments
-            .iter()
-            .find(|[start, bytes, _]| at.checked_sub(*start).is_some_and(|inside| inside < *bytes));
-        let [start, _, address] = segment?;
-        let at = (at - start).checked_add(*address)?;
+        let at = self.address(offset.checked_sub(back)?)?;
         let index = self.functions.partition_point(|(start, ..)| *start <= at);
         let (start, bytes, name) = self.functions.get(index.checked_sub(1)?)?;
         let inside = *bytes == 0 || at - start < *bytes;
@@ -361,7 +446,10 @@ mod tests {
                 (0x40_1020, 0x10, "second".to_owned()),
                 (0x40_1080, 0, "label".to_owned()),
             ],
+            unwound: vec![(0x40_1000, 0x20), (0x40_1030, 8)],
         };
+        assert_eq!(symbols.nameless(0x1037), Some(("sub_401030".to_owned(), 7)));
+        assert_eq!(symbols.nameless(0x1038), None);
         let function = |offset, back| symbols.function(offset, back);
         let named = |name: &str, offset| Some((name.to_owned(), offset));
         assert_eq!(function(0x1020, 0), named("second", 0));

@@ -9,6 +9,7 @@ use gilk_engine::code::{Function, FunctionId, Origin, StaticProbe};
 use gilk_engine::{Addr, HookType, Image};
 use gilk_instruments::program::Span;
 use gilk_instruments::{Fault, Faults, nearest};
+use gilk_samples::chart::scale;
 
 use super::parse::Script;
 use super::pattern::{is_pattern, matches};
@@ -543,8 +544,8 @@ impl<'a> Resolver<'a> {
 fn no_block(graph: &Cfg, number: u32, span: Span) -> Fault {
     let name = &graph.name;
     let what = format!(
-        "{name} has {} blocks, and no block {number}.",
-        graph.blocks.len()
+        "{name} has {}, and no block {number}.",
+        scale::counted(graph.blocks.len() as u64, "block")
     );
     Fault::new(span, what).help(format!(
         "Blocks are numbered from 0; `ilk cfg {name}` shows them."

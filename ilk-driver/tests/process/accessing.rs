@@ -53,7 +53,7 @@ fn accesses(folder: &Path, file: &Path) -> Vec<Access> {
     let mut all = Vec::new();
     for line in text.lines().skip(1) {
         let fields: Vec<&str> = line.split(',').collect();
-        let [_, _, kind, at, size, _] = fields[..] else {
+        let [_, _, kind, at, size, ..] = fields[..] else {
             panic!("{line}");
         };
         let at = u64::from_str_radix(at.trim_start_matches("0x"), 16).unwrap();

@@ -82,7 +82,7 @@ fn printed(errors: &str) -> BTreeMap<String, Vec<Printed>> {
         let number = |text: &str| text.replace(',', "").parse::<u64>().unwrap();
         all.entry(function.to_owned()).or_default().push((
             u64::from_str_radix(offset, 16).unwrap(),
-            number(bytes.strip_suffix(" bytes").unwrap()),
+            number(bytes.split(' ').next().unwrap()),
             number(count.unwrap()),
         ));
     }

@@ -12,7 +12,7 @@ use super::{Counted, compiled, compiled_from};
 pub(super) fn instrumented(messages: &mut impl BufRead, processes: usize) {
     let mut line = String::new();
     for _ in 0..processes {
-        while !line.contains("places in process") {
+        while !line.contains(" instrumented; its threads were stopped") {
             line.clear();
             assert!(messages.read_line(&mut line).unwrap() > 0);
         }

@@ -41,7 +41,7 @@ int main(int count, char **words) {
 /// Waits until the next program of a process is instrumented.
 fn instrumented(following: &mut Following) {
     let mut line = String::new();
-    while !line.contains("are instrumented; its threads") {
+    while !line.contains("instrumented; its threads") {
         line.clear();
         assert!(following.errors.read_line(&mut line).unwrap() > 0);
     }

@@ -76,7 +76,7 @@ fn a_started_program_is_counted_from_its_first_call_to_its_last() {
         .unwrap();
     let counted = counted.trim().split(' ').next().unwrap().replace(',', "");
     assert_eq!(counted, calls.to_string(), "{shown}");
-    assert!(shown.contains("1 samples, 0 lost"), "{shown}");
+    assert!(shown.contains("1 sample, 0 lost"), "{shown}");
     assert!(
         shown.contains("The program has ended: exit status: 0."),
         "{shown}"

@@ -58,7 +58,7 @@ impl Following {
             .unwrap();
         let mut errors = BufReader::new(client.stderr.take().unwrap());
         let mut begun = String::new();
-        while !begun.contains("are instrumented; its threads") {
+        while !begun.contains("instrumented; its threads") {
             let line = errors.read_line(&mut begun).unwrap();
             assert!(line > 0, "{begun}");
         }

@@ -11,6 +11,7 @@
 mod accessing;
 mod accessing_attached;
 mod accessing_children;
+mod accessing_chosen;
 mod accessing_generated;
 mod cache_both;
 mod cache_children;
@@ -54,6 +55,7 @@ mod sums;
 mod types;
 mod unregistered;
 mod variables;
+mod walked;
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::FileExt;

@@ -135,6 +135,20 @@ pub fn rate(rate: f64) -> String {
     format!("{}/s", short(rate))
 }
 
+/// Formats a count of things: `1 block`, `2,000 blocks`, `3 patches`, `4 entries`.
+#[must_use]
+pub fn counted(count: u64, what: &str) -> String {
+    let is_after_consonant =
+        |stem: &str| !stem.ends_with(['a', 'e', 'i', 'o', 'u']) && !stem.is_empty();
+    let many = match what.strip_suffix('y') {
+        Some(stem) if is_after_consonant(stem) => format!("{stem}ies"),
+        _ if what.ends_with("ch") || what.ends_with(['s', 'x']) => format!("{what}es"),
+        _ => format!("{what}s"),
+    };
+    let what = if count == 1 { what } else { &many };
+    format!("{} {what}", grouped(count))
+}
+
 /// Returns the line for instruments without hits: `444 others: 0 hits`.
 #[must_use]
 pub fn idle(count: usize) -> String {
@@ -143,8 +157,7 @@ pub fn idle(count: usize) -> String {
 
 /// Returns the line for so many others that are alike.
 pub(super) fn others(count: usize, alike: &str) -> String {
-    let others = if count == 1 { "other" } else { "others" };
-    format!("{} {others}: {alike}", grouped(count as u64))
+    format!("{}: {alike}", counted(count as u64, "other"))
 }
 
 /// Formats three digits and a letter for the thousands: `1.23 M`.

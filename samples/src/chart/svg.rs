@@ -147,12 +147,12 @@ impl Canvas<'_> {
             if samples == 0 && counted > 0 {
                 String::new()
             } else {
-                format!("{} samples", scale::grouped(samples))
+                scale::counted(samples, "sample")
             },
             if counted == 0 {
                 String::new()
             } else {
-                format!("{} counted hits", scale::grouped(counted))
+                scale::counted(counted, "counted hit")
             },
             scale::date(metadata.clock.start_unix_ns),
         ];
@@ -220,7 +220,7 @@ impl Canvas<'_> {
         let count = match view.hits {
             0 => "no hits".to_owned(),
             1 => "1 hit".to_owned(),
-            hits => format!("{} hits  ·  {}", scale::grouped(hits), view.rate),
+            hits => format!("{}  ·  {}", scale::counted(hits, "hit"), view.rate),
         };
         if tall > 50.0 {
             self.text(38.0, top + 21.0, 13.0, INK, "start", view.name);
@@ -278,7 +278,7 @@ impl Canvas<'_> {
             12.0,
             LOST,
             "start",
-            &format!("{} samples lost", scale::grouped(total)),
+            &format!("{} lost", scale::counted(total, "sample")),
         );
         self.text(
             38.0,

@@ -151,10 +151,12 @@ pub fn cost(cost: &SessionCost) -> Vec<String> {
         ),
     ];
     if cost.silent > 0 {
-        lines.push(format!(
-            "{} instruments do not report how often they were hit: both numbers have their predicted hits.",
-            cost.silent
-        ));
+        lines.push(match cost.silent {
+            1 => "1 instrument does not report how often it was hit: both numbers have its predicted hits.".to_owned(),
+            many => format!(
+                "{many} instruments do not report how often they were hit: both numbers have their predicted hits."
+            ),
+        });
     }
     lines
 }
@@ -163,8 +165,8 @@ pub fn cost(cost: &SessionCost) -> Vec<String> {
 #[must_use]
 pub fn hits_cost(cost: HitsCost, in_seconds: f64) -> String {
     format!(
-        "{} hits, {} of processor time, {:.3} % of a processor",
-        scale::grouped(cost.hits.round() as u64),
+        "{}, {} of processor time, {:.3} % of a processor",
+        scale::counted(cost.hits.round() as u64, "hit"),
         scale::duration(cost.seconds),
         100.0 * cost.seconds / in_seconds.max(f64::MIN_POSITIVE)
     )

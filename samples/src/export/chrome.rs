@@ -13,6 +13,7 @@ use super::sink::Sink;
 use super::tracks::{Shape, TrackPlace, Tracks};
 use crate::Sample;
 use crate::metadata::{Clock, Metadata};
+use crate::record::known_cpu;
 
 const ENOUGH: usize = 1 << 15;
 
@@ -152,7 +153,7 @@ impl<W: Write> Sink for Chrome<'_, W> {
             Item::Sample(cpu, sample) => self.sample(*cpu, sample, None),
             Item::Text(cpu, sample, text) => self.sample(*cpu, sample, Some(text)),
             Item::Loss(loss) => {
-                let args = json!({"cpu": loss.cpu, "count": loss.count});
+                let args = json!({"cpu": known_cpu(loss.cpu), "count": loss.count});
                 self.note(loss.tsc, &loss_name(loss.cause), &args);
             }
             Item::Mark(mark) => {

@@ -9,6 +9,7 @@ use super::sink::Exported;
 use super::stacks::StackFormat;
 use crate::Result;
 use crate::calls::{CallTree, Calls};
+use crate::chart::scale;
 use crate::kept_stacks::{KeptStacks, function};
 use crate::output;
 use crate::recording::Recording;
@@ -169,7 +170,8 @@ impl StackCounts {
         let left_out =
             (!texts.is_empty()).then(|| format!("Not in the stacks: {}.", texts.join("; ")));
         let numbered = (lost > 0).then(|| {
-            format!("{lost} hits have stacks that were not kept; they stand under the number of the stack.")
+            let hits = scale::counted(lost, "hit");
+            format!("Of {hits} the stacks were not kept; they stand under the number of the stack.")
         });
         let sentences: Vec<String> = left_out.into_iter().chain(numbered).collect();
         (!sentences.is_empty()).then(|| sentences.join(" "))
@@ -264,7 +266,7 @@ mod tests {
             remark.starts_with("Not in the stacks: 2 means and negative sums; 6 values"),
             "{remark}"
         );
-        assert!(remark.contains("2 hits have stacks"), "{remark}");
+        assert!(remark.contains("Of 2 hits the stacks"), "{remark}");
     }
 
     #[test]

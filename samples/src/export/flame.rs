@@ -110,7 +110,7 @@ pub(super) fn draw(
         let name = escaped(&node.name);
         let count = match (frame.call, amounts) {
             (ROOT, _) | (_, Amounts::Number) => String::new(),
-            (_, Amounts::Time) => format!(", {} calls", scale::grouped(node.count)),
+            (_, Amounts::Time) => format!(", {}", scale::counted(node.count, "call")),
         };
         let (x, width) = (MARGIN + wide(frame.from), wide(node.total_ns));
         let y = height - MARGIN - ROW * (frame.depth + 1) as f64;

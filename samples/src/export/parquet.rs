@@ -22,14 +22,14 @@ use super::items::{Item, loss_name, mark_name};
 use super::sink::Sink;
 use super::tracks::{self, Name};
 use crate::clocks::Alignment;
-use crate::record::ALL_CPUS;
+use crate::record::{ALL_CPUS, known_cpu};
 use crate::recording::{Recording, RowKind};
 
 const SCHEMA: &str = "message samples {
     required int64 utc (TIMESTAMP(MICROS, true));
     required int64 ns;
     required int64 time (INTEGER(64, false));
-    required int32 cpu (INTEGER(16, false));
+    optional int32 cpu (INTEGER(16, false));
     required int32 kind (INTEGER(8, false));
     required int64 id (INTEGER(64, false));
     required int64 value (INTEGER(64, false));
@@ -50,7 +50,8 @@ pub(super) struct Parquet<W: Write + Send> {
     utc: Vec<i64>,
     ns: Vec<i64>,
     time: Vec<i64>,
-    cpu: Vec<i32>,
+    /// None of totals over all CPUs.
+    cpu: Vec<Option<i32>>,
     kind: Vec<i32>,
     id: Vec<i64>,
     value: Vec<i64>,
@@ -124,7 +125,7 @@ impl<W: Write + Send> Parquet<W> {
         self.utc.push(ns / 1000);
         self.ns.push(ns);
         self.time.push(tsc.cast_signed());
-        self.cpu.push(i32::from(cpu));
+        self.cpu.push(known_cpu(cpu).map(i32::from));
         self.kind.push(i32::from(kind.number()));
         self.id.push(id.cast_signed());
         self.value.push(value.cast_signed());
@@ -155,7 +156,7 @@ impl<W: Write + Send> Parquet<W> {
         longs(&mut group, &mut self.utc)?;
         longs(&mut group, &mut self.ns)?;
         longs(&mut group, &mut self.time)?;
-        shorts(&mut group, &mut self.cpu)?;
+        optional_shorts(&mut group, &mut self.cpu)?;
         shorts(&mut group, &mut self.kind)?;
         longs(&mut group, &mut self.id)?;
         longs(&mut group, &mut self.value)?;
@@ -201,6 +202,20 @@ fn shorts<W: Write + Send>(
     let written = column.typed::<Int32Type>().write_batch(values, None, None);
     written.map_err(cause)?;
     values.clear();
+    column.close().map_err(cause)
+}
+
+fn optional_shorts<W: Write + Send>(
+    group: &mut SerializedRowGroupWriter<'_, W>,
+    values: &mut Vec<Option<i32>>,
+) -> io::Result<()> {
+    let levels: Vec<i16> = values.iter().map(|value| value.is_some().into()).collect();
+    let present: Vec<i32> = values.drain(..).flatten().collect();
+    let mut column = group.next_column().map_err(cause)?.ok_or_else(too_few)?;
+    let written = column
+        .typed::<Int32Type>()
+        .write_batch(&present, Some(&levels), None);
+    written.map_err(cause)?;
     column.close().map_err(cause)
 }
 

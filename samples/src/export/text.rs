@@ -10,6 +10,7 @@ use super::sink::Sink;
 use super::tracks::plain_id;
 use crate::Sample;
 use crate::metadata::Metadata;
+use crate::record::known_cpu;
 use crate::recording::Recording;
 use crate::totals::Totals;
 
@@ -109,7 +110,9 @@ impl<'a, W: Write> Lines<'a, W> {
                 self.text(",");
                 self.number(sample.tsc);
                 self.text(",");
-                self.number(u64::from(cpu));
+                if let Some(cpu) = known_cpu(cpu) {
+                    self.number(u64::from(cpu));
+                }
                 self.text(",");
                 self.name(sample.id);
                 self.text(",");
@@ -134,7 +137,10 @@ impl<'a, W: Write> Lines<'a, W> {
                 self.text(",\"tsc\":");
                 self.json_number(sample.tsc);
                 self.text(",\"cpu\":");
-                self.number(u64::from(cpu));
+                match known_cpu(cpu) {
+                    Some(cpu) => self.number(u64::from(cpu)),
+                    None => self.text("null"),
+                }
                 self.text(",\"instrument\":");
                 self.name(sample.id);
                 self.text(",\"id\":");
@@ -201,7 +207,8 @@ impl<W: Write> Sink for Lines<'_, W> {
 
 /// Returns text as a field of comma-separated text (RFC 4180): in quotes where it would be split, with its own
 /// quotes doubled.
-pub(super) fn field(text: &str) -> Cow<'_, str> {
+#[must_use]
+pub fn field(text: &str) -> Cow<'_, str> {
     if text.contains([',', '"', '\n', '\r']) {
         Cow::Owned(format!("\"{}\"", text.replace('"', "\"\"")))
     } else {

@@ -7,6 +7,7 @@ use std::path::Path;
 use super::sink::Exported;
 use super::text::field;
 use crate::Result;
+use crate::chart::scale;
 use crate::metadata::Metadata;
 use crate::output;
 use crate::recording::Recording;
@@ -34,7 +35,8 @@ pub(super) fn export(recording: &Recording, path: &Path) -> Result<Exported> {
     let count = lines.out.lines().count() - 1;
     Ok(Exported {
         remark: Some(format!(
-            "{count} lines of totals. Samples are in the other formats."
+            "{} of totals. Samples are in the other formats.",
+            scale::counted(count as u64, "line")
         )),
         ..Exported::default()
     })

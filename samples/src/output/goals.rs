@@ -1,7 +1,7 @@
 //! The refusal of outputs that would destroy something.
 
 use std::fs::{self, File};
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
@@ -65,6 +65,15 @@ pub enum Contents {
     Other,
 }
 
+/// Returns the error that a new file beside this one would have: before a command begins, not after it has measured.
+fn can_be_created(path: &Path) -> io::Result<()> {
+    let folder = folder(path);
+    fs::metadata(folder)?;
+    let created = tempfile::tempfile_in(folder);
+    // The path of the file is no part of the reason.
+    created.map(drop).map_err(|error| error.kind().into())
+}
+
 impl Goals {
     /// Creates the goals of a command.
     #[must_use]
@@ -104,7 +113,11 @@ impl Goals {
             ));
         }
         self.goals.push(place(&resolved));
-        let Ok(existing) = fs::metadata(&resolved) else {
+        let existing = fs::metadata(&resolved);
+        if contents != Contents::Folder && existing.as_ref().map_or(true, fs::Metadata::is_file) {
+            can_be_created(&resolved).map_err(io)?;
+        }
+        let Ok(existing) = existing else {
             return Ok(());
         };
         if contents == Contents::Folder && existing.is_dir() {

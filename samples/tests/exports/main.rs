@@ -12,6 +12,7 @@
 
 mod calls;
 mod chrome;
+mod cpus;
 mod ctf;
 mod folder;
 mod parquet;

@@ -1,19 +1,25 @@
 //! `ilk accesses`: the accesses of memory that a program in the code cache has recorded.
 
+mod chosen;
+
 use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
 use std::path::PathBuf;
 
+use anyhow::bail;
 use clap::{Args, ValueEnum};
 use gilk_samples::chart::scale;
-use ilk_driver::accesses::{self, MemoryUse, RecordedExecution};
+use gilk_samples::export::field;
+use ilk_driver::accesses::{self, MemoryUse, RecordedExecution, parts_of_name};
 use ilk_driver::note;
+
+use self::chosen::{Addresses, Chosen, FunctionPatterns};
 
 /// Rows that are shown, unless --all is given.
 const SHOWN: usize = 20;
 
 /// The sentence about a file, or a process of it, whose last records are missing.
-const NO_END: &str = "The file has no end: the agent was killed, and the last records are missing.";
+const NO_END: &str = "The file has no end, since its agent was killed, has failed, or still records: the last records are missing.";
 
 /// Keys that accesses are added up by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -24,6 +30,24 @@ enum By {
     Page,
     /// The cache line of 64 bytes that is accessed.
     Line,
+}
+
+/// Kinds of accesses; one that reads and writes is of both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Only {
+    /// Those that read.
+    Reads,
+    /// Those that write.
+    Writes,
+}
+
+/// Orders of rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Sort {
+    /// The row with the most accesses first.
+    Accesses,
+    /// The row with the most bytes first.
+    Bytes,
 }
 
 /// Show accesses of memory that 'ilk clone --accesses' has recorded: reads, writes and bytes.
@@ -37,12 +61,25 @@ pub(crate) struct Accesses {
     /// Key that the accesses are added up by.
     #[arg(long, value_enum, default_value = "function")]
     by: By,
-    /// Show all rows, not only the twenty with the most accesses.
+    /// Show all rows, not only the first twenty.
     #[arg(long)]
     all: bool,
-    /// Write every access instead, as CSV: thread, address of the instruction, R, W or RW, address, bytes, process. Those
-    /// of a thread are in the order of execution.
-    #[arg(long, conflicts_with_all = ["by", "all"])]
+    /// Only accesses that have this byte, or one of these: 0x404010, or 0x404000..0x405000 (without the last).
+    #[arg(long, value_name = "ADDRESS[..ADDRESS]")]
+    address: Option<Addresses>,
+    /// Only accesses by these functions: names or patterns, separated by commas, with their file or without:
+    /// 'parse_*,libc.so.6:malloc'.
+    #[arg(long, value_name = "FUNCTIONS")]
+    function: Option<FunctionPatterns>,
+    /// Only reads, or only writes: their counts and bytes alone.
+    #[arg(long, value_enum)]
+    only: Option<Only>,
+    /// Order of the rows.
+    #[arg(long, value_enum, default_value = "accesses")]
+    sort: Sort,
+    /// Write every access instead, as CSV: thread, address of the instruction, R, W or RW, address, bytes, process, and
+    /// the function and the file of the instruction, where they are known. Those of a thread are in the order of execution.
+    #[arg(long, conflicts_with_all = ["by", "all", "sort"])]
     csv: bool,
 }
 
@@ -55,11 +92,12 @@ struct Sums {
 }
 
 impl Sums {
-    fn add(&mut self, access: &MemoryUse) {
-        self.reads += u64::from(access.reads);
-        self.writes += u64::from(access.writes);
-        let times = u64::from(access.reads) + u64::from(access.writes);
-        self.bytes += times * u64::from(access.size);
+    fn add(&mut self, access: &MemoryUse, only: Option<Only>) {
+        let reads = u64::from(access.reads && only != Some(Only::Writes));
+        let writes = u64::from(access.writes && only != Some(Only::Reads));
+        self.reads += reads;
+        self.writes += writes;
+        self.bytes += (reads + writes) * u64::from(access.size);
     }
 
     fn merge(&mut self, other: Self) {
@@ -74,35 +112,73 @@ impl Accesses {
         let mut out = std::io::BufWriter::new(std::io::stdout().lock());
         let mut written = Ok(());
         let mut sums: BTreeMap<usize, HashMap<u64, Sums>> = BTreeMap::new();
-        if self.csv {
-            writeln!(out, "thread,instruction,kind,address,bytes,process")?;
-        }
+        let mut chosen = Chosen::new(self.address, self.function.clone());
+        let mut is_any = false;
+        let mut names: HashMap<(usize, u32), String> = HashMap::new();
         let mut each = |access: MemoryUse, execution: &RecordedExecution| {
+            let is_of_kind = match self.only {
+                None => true,
+                Some(Only::Reads) => access.reads,
+                Some(Only::Writes) => access.writes,
+            };
+            if written.is_err() || !is_of_kind || !chosen.has(&access, execution) {
+                return;
+            }
             if self.csv {
                 let kind = match (access.reads, access.writes) {
                     (true, true) => "RW",
                     (false, true) => "W",
                     _ => "R",
                 };
+                let of = names
+                    .entry((access.execution, access.block))
+                    .or_insert_with(|| fields(execution.names.get(&access.block)));
+                if !is_any {
+                    written = writeln!(out, "{HEAD}");
+                }
+                is_any = true;
+                let line = format_args!(
+                    "{},{:#x},{kind},{:#x},{},{},{of}",
+                    access.thread, access.instruction, access.at, access.size, execution.pid
+                );
                 if written.is_ok() {
-                    written = writeln!(
-                        out,
-                        "{},{:#x},{kind},{:#x},{},{}",
-                        access.thread, access.instruction, access.at, access.size, execution.pid
-                    );
+                    written = writeln!(out, "{line}");
                 }
                 return;
             }
+            is_any = true;
             let key = match self.by {
                 By::Function => u64::from(access.block),
                 By::Page => access.at & !0xfff,
                 By::Line => access.at & !0x3f,
             };
             let sums = sums.entry(access.execution).or_default();
-            sums.entry(key).or_default().add(&access);
+            sums.entry(key).or_default().add(&access, self.only);
         };
-        let found = accesses::read(&self.file, &mut each)?;
+        let check = |executions: &[RecordedExecution]| match &self.function {
+            Some(functions) => functions.check(&self.file, executions),
+            None => Ok(()),
+        };
+        let found = accesses::read_if(&self.file, check, &mut each)?;
         written?;
+        if !is_any
+            && let Some(none) = chosen.none(
+                &self.file,
+                match self.only {
+                    None => "access",
+                    Some(Only::Reads) => "read",
+                    Some(Only::Writes) => "write",
+                },
+            )
+        {
+            for execution in &found.executions {
+                note_losses("", execution);
+            }
+            bail!("{none}");
+        }
+        if self.csv && !is_any {
+            writeln!(out, "{HEAD}")?;
+        }
         if found.executions.is_empty() {
             note!("ilk: {NO_END}");
         }
@@ -148,7 +224,11 @@ impl Accesses {
         rows.values().for_each(|sum| total.merge(*sum));
         let mut sorted: Vec<(String, Sums)> = rows.into_iter().collect();
         sorted.sort_by(|(name, one), (other_name, other)| {
-            let order = (other.reads + other.writes).cmp(&(one.reads + one.writes));
+            let weight = |sums: &Sums| match self.sort {
+                Sort::Accesses => sums.reads + sums.writes,
+                Sort::Bytes => sums.bytes,
+            };
+            let order = weight(other).cmp(&weight(one));
             order.then_with(|| name.cmp(other_name))
         });
         let shown = if self.all { sorted.len() } else { SHOWN };
@@ -177,12 +257,22 @@ impl Accesses {
     }
 }
 
+/// The first line of the accesses.
+const HEAD: &str = "thread,instruction,kind,address,bytes,process,function,file";
+
+/// The function and the file of a block as fields.
+fn fields(name: Option<&String>) -> String {
+    let (function, file) = name.map_or((None, None), |name| parts_of_name(name));
+    let [function, file] = [function, file].map(|text| field(text.unwrap_or_default()));
+    format!("{function},{file}")
+}
+
 /// Reports the accesses of a process that are not there.
 fn note_losses(name: &str, execution: &RecordedExecution) {
     if execution.unrecorded > 0 {
-        let count = scale::grouped(execution.unrecorded);
+        let count = scale::counted(execution.unrecorded, "access");
         note!(
-            "ilk: {name}{count} accesses are not recorded: masks, gathers, states of extensions, bits by a register."
+            "ilk: {name}Not recorded: {count}, by masks, gathers, states of extensions, or bits by a register."
         );
     }
     match execution.totals {
@@ -190,7 +280,11 @@ fn note_losses(name: &str, execution: &RecordedExecution) {
         Some(totals) if totals.bytes_lost > 0 => {
             let (lost, kept) = (totals.bytes_lost, totals.bytes);
             let [lost, kept] = [lost, kept].map(scale::grouped);
-            note!("ilk: {name}{lost} bytes of records were lost, after {kept} bytes.");
+            let why = match totals.write_error() {
+                Some(error) => format!(", since the file could not be written ({error})"),
+                None => String::new(),
+            };
+            note!("ilk: {name}{lost} bytes of records were lost, after {kept} bytes{why}.");
         }
         Some(_) => {}
     }
@@ -204,11 +298,9 @@ fn function(names: &HashMap<u32, String>, block: u64) -> String {
     let Some(name) = name else {
         return "?".to_owned();
     };
-    match name.split_once("+0x") {
-        Some((function, rest)) => match rest.split_once(" (") {
-            Some((_, file)) => format!("{function} ({file}"),
-            None => function.to_owned(),
-        },
-        None => name.clone(),
+    match parts_of_name(name) {
+        (Some(function), Some(file)) => format!("{function} ({file})"),
+        (None, Some(file)) => file.to_owned(),
+        _ => name.clone(),
     }
 }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use gilk_engine::{Addr, Image};
 use gilk_samples::chart::bars;
-use gilk_samples::chart::scale::grouped;
+use gilk_samples::chart::scale::{self, grouped};
 use gilk_samples::kept_stacks::KeptStacks;
 use gilk_samples::totals::{TotalBucket, TotalRow, TotalValue};
 use ilk_driver::script::Place;
@@ -73,12 +73,11 @@ impl Printer<'_> {
         }
         let folded = sorted.len() - sorted.iter().filter(shown).count();
         if folded > 0 {
-            let noun = match (folded, folded == sorted.len()) {
-                (1, true) => "1 place",
-                (_, true) => &format!("{folded} places"),
-                (1, _) => "1 other",
-                _ => &format!("{folded} others"),
+            let noun = match folded == sorted.len() {
+                true => "place",
+                false => "other",
             };
+            let noun = scale::counted(folded as u64, noun);
             // No value is not 0.
             let has_none = |row: &&Row| row.value == TotalValue::Nothing;
             let mut idle = sorted.iter().filter(|row| row.is_idle());

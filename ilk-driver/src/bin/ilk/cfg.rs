@@ -8,6 +8,7 @@ use gilk_engine::cfg::{Cfg, dot, text};
 use gilk_engine::placement::{BlockOptions, Choice, compare, coverage, options};
 use gilk_engine::remarks::Remarks;
 use gilk_engine::{Image, Refusal};
+use gilk_samples::chart::scale::counted;
 use ilk_driver::sources::Sources;
 
 use crate::target::ImageArgs;
@@ -67,13 +68,13 @@ fn print(
     );
     writeln!(
         out,
-        "{} at {}, {} bytes: {} blocks, {} edges; a pre-hook is available at {pre} blocks and a post-hook at \
-         {post}",
+        "{} at {}, {}: {}, {}; a pre-hook is available at {} and a post-hook at {post}",
         cfg.name,
         cfg.span.start,
-        cfg.span.len(),
-        cfg.blocks.len(),
-        cfg.edges.len()
+        counted(cfg.span.len(), "byte"),
+        counted(cfg.blocks.len() as u64, "block"),
+        counted(cfg.edges.len() as u64, "edge"),
+        counted(pre as u64, "block")
     )?;
     if let Some(refusal) = &cfg.refusal {
         writeln!(out, "no block of it can be hooked: {refusal}")?;

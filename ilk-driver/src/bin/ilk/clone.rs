@@ -236,28 +236,35 @@ impl Clone {
             let shown = if self.all { sorted.len() } else { SHOWN };
             note!("      executions     instructions  block");
             for ((start, end), (count, total)) in sorted.into_iter().take(shown) {
+                let line = report.line(*start).map(|line| format!(" at {line}"));
                 note!(
-                    "{:>16} {:>16}  {}, {} bytes",
+                    "{:>16} {:>16}  {}{}, {}",
                     scale::grouped(*count),
                     scale::grouped(*total),
                     report.names.known(pid, *start),
-                    end.0.saturating_sub(start.0)
+                    line.unwrap_or_default(),
+                    scale::counted(end.0.saturating_sub(start.0), "byte")
                 );
             }
+            for why in report.unread_lines() {
+                note!("ilk: Source lines of a file are not known. {why}");
+            }
             note!(
-                "{} blocks executed {} instructions in {} executions.",
-                scale::grouped(executed.len() as u64),
-                scale::grouped(instructions),
-                scale::grouped(blocks)
+                "{} executed {} in {}.",
+                scale::counted(executed.len() as u64, "block"),
+                scale::counted(instructions, "instruction"),
+                scale::counted(blocks, "execution")
             );
         }
         if let Some(function) = &self.function {
-            let calls = scale::grouped(report.numbers.calls.unwrap_or_default());
-            note!("{calls} calls of {function} were executed in the cache.");
+            let calls = report.numbers.calls.unwrap_or_default();
+            let were = if calls == 1 { "was" } else { "were" };
+            let calls = scale::counted(calls, "call");
+            note!("{calls} of {function} {were} executed in the cache.");
             let numbers = &report.numbers;
             if let (Some(condition), Some(others)) = (&self.condition, numbers.other_calls) {
-                let others = scale::grouped(others);
-                note!("For {others} other calls, {condition} did not hold.");
+                let others = scale::counted(others, "other call");
+                note!("For {others}, {condition} did not hold.");
             }
             if let Some(failed @ 1..) = numbers.failed_reads {
                 let failed = scale::grouped(failed);
@@ -271,10 +278,16 @@ impl Clone {
                 file.display(),
                 scale::grouped(totals.bytes_lost)
             );
+            if let Some(error) = totals.write_error() {
+                note!(
+                    "ilk: {} could not be written ({error}): what was recorded after that is lost.",
+                    file.display()
+                );
+            }
             if totals.threads_left_out > 0 {
                 note!(
-                    "Threads were left out {} times, since too many record.",
-                    scale::grouped(totals.threads_left_out)
+                    "Threads were left out {}, since too many record.",
+                    scale::counted(totals.threads_left_out, "time")
                 );
             }
         }
@@ -289,14 +302,14 @@ impl Clone {
         }
         if recorded.left_out > 0 {
             note!(
-                "ilk: {} blocks are not in the recording, which has no numbers for more.",
-                scale::grouped(recorded.left_out as u64)
+                "ilk: Not in the recording, which has no numbers for more: {}.",
+                scale::counted(recorded.left_out as u64, "block")
             );
         }
         note!(
-            "The executions of {} blocks of {} functions are in {}.",
-            scale::grouped(recorded.blocks as u64),
-            scale::grouped(recorded.functions as u64),
+            "The executions of {} of {} are in {}.",
+            scale::counted(recorded.blocks as u64, "block"),
+            scale::counted(recorded.functions as u64, "function"),
             recorded.summary.path.display()
         );
     }

@@ -21,9 +21,10 @@ use ilk_driver::process::{
 use ilk_driver::script::Script;
 
 use crate::plan::{Strict, open, without_program};
-use crate::process::{Measurement, Work, note_awaited};
+use crate::process::{Measurement, Work};
 use crate::process_count::{Counted, LaterResults, report};
 use crate::process_lines::LinePrinter;
+use crate::process_names::{note_awaited, note_never_loaded};
 use crate::process_results::ProcessPlan;
 
 /// The instruments of a command.
@@ -129,6 +130,7 @@ impl CacheWork {
             },
         });
         let results = CacheResults {
+            awaited,
             plan,
             later: plans,
             info,
@@ -167,6 +169,8 @@ pub(crate) type Instrumented<'w> = (CloneInstruments, Option<LaterInstruments<'w
 
 /// The results of instruments in the cache.
 pub(crate) struct CacheResults {
+    /// Patterns of objects that were not mapped at the start.
+    awaited: Vec<String>,
     plan: ProcessPlan,
     later: LaterPlans,
     info: TargetInfo,
@@ -236,6 +240,7 @@ impl CacheResults {
         let mut instruments = plans.flat_map(|plan| &plan.instruments);
         let sampled = instruments.any(samples).then_some((taken, lost));
         let mut notes = self.plan.planned.left_out.clone();
+        let loaded = later.loaded(&clone.not_instrumented);
         notes += &later.notes(&clone.not_instrumented)?;
         if clone.reads_ended {
             writeln!(notes, "{READS_ENDED}")?;
@@ -244,6 +249,7 @@ impl CacheResults {
         let counted = Counted::in_cache(words, self.described, sampled, later.results, notes);
         let text = report(&self.plan, &[(clone.pid, &counted)], all)?;
         note!("{}", text.trim_end());
+        note_never_loaded(clone.pid, &self.awaited, &loaded);
         Ok(())
     }
 }

@@ -31,13 +31,16 @@ pub(crate) struct Diff {
     /// Only this span of the second recording.
     #[arg(long, value_name = "FROM..TO")]
     after_span: Option<Span>,
-    /// Also print instruments without a difference.
+    /// Also print instruments without a difference, and the names of all that only one of the recordings has.
     #[arg(long)]
     all: bool,
     /// Print JSON: rates per second, values as recorded, times in nanoseconds.
     #[arg(long)]
     json: bool,
 }
+
+/// Names of instruments that only one recording has, in a line.
+const NAMED: usize = 8;
 
 impl Diff {
     pub(crate) fn run(self) -> anyhow::Result<()> {
@@ -95,15 +98,21 @@ fn text(compared: &Compared, all: bool) -> String {
     // Writing to a String cannot fail.
     let _infallible = writeln!(
         out,
-        "{} instruments on both sides, {} comparisons: {} differ, {same} show no difference, {unknown} have \
-         too few samples.",
-        compared.instruments.len(),
-        compared.tests,
+        "{} on both sides, {}: {} with a difference, {same} without, {unknown} with too few samples.",
+        scale::counted(compared.instruments.len() as u64, "instrument"),
+        scale::counted(compared.tests as u64, "comparison"),
         compared.instruments.len() - same - unknown,
     );
     for (labels, which) in [(&compared.only_a, "first"), (&compared.only_b, "second")] {
         if !labels.is_empty() {
-            let _infallible = writeln!(out, "Only in the {which}: {}.", labels.join("; "));
+            let shown = if all { labels.len() } else { NAMED };
+            let others = labels.len().saturating_sub(shown);
+            let others = match others {
+                0 => String::new(),
+                others => format!("; and {}", scale::counted(others as u64, "other")),
+            };
+            let named: Vec<&str> = labels.iter().take(shown).map(String::as_str).collect();
+            let _infallible = writeln!(out, "Only in the {which}: {}{others}.", named.join("; "));
         }
     }
     out
@@ -137,9 +146,9 @@ fn lines(of: &Comparison) -> String {
     if of.rate.is_none() && of.value.is_none() {
         let _infallible = writeln!(
             out,
-            "  {} and {} samples: too few intervals have samples",
+            "  {} and {}: too few intervals have samples",
             scale::grouped(of.a.count),
-            scale::grouped(of.b.count)
+            scale::counted(of.b.count, "sample")
         );
     }
     out

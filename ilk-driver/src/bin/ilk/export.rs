@@ -114,8 +114,8 @@ impl Export {
             }
             // Samples, and readings of counters.
             _ => note!(
-                "{} records in {}.",
-                scale::grouped(samples),
+                "{} in {}.",
+                scale::counted(samples, "record"),
                 self.output.display()
             ),
         }

@@ -98,7 +98,8 @@ The exit status of every command:
   n    the status of the program that a run, a script (-c) or a recipe (-c) starts
 
 A reader that is gone (`ilk functions | head`) ends a command quietly, with 0; a run is ended as by Ctrl-C, and its
-recording is whole. What is lost or left out is counted in the output and is no error. A command that fails has changed none of its
+recording is whole. What is lost or left out is counted in the output and is no error,
+nor is a library that a process has not loaded, which is named at the end. A command that fails has changed none of its
 outputs, but for a recording, which ends before the failure.
 ";
 
@@ -150,6 +151,9 @@ impl Help {
         let near = nearest(word, known.iter().copied());
         let longer = known.iter().copied();
         let longer = longer.filter(|known| word.len() > 1 && known.contains(word));
+        // The shortest have the fewest other letters.
+        let mut longer: Vec<&str> = longer.filter(|longer| Some(*longer) != near).collect();
+        longer.sort_by_key(|known| known.len());
         let near: BTreeSet<&str> = near.into_iter().chain(longer).take(NEAR).collect();
         let near: Vec<String> = near
             .iter()
@@ -274,6 +278,8 @@ mod tests {
         use clap::CommandFactory as _;
         for (topic, near) in [
             ("kstac", "`ilk help kstack`"),
+            ("stack", "`ilk help kstack`"),
+            ("stack", "`ilk help ustack`"),
             ("exitt", "`ilk help exit`"),
             ("cache", "`ilk help cache_misses`"),
             ("zzzz", "`ilk help language`"),

@@ -70,13 +70,13 @@ impl Import {
         let done = import(open, &self.text, aligned, &self.output)?;
         if let Some(first) = &done.first_skipped {
             note!(
-                "{} lines are not events and were left out, the first: {first}",
-                scale::grouped(done.skipped)
+                "Left out, since they are no events: {}, the first: {first}",
+                scale::counted(done.skipped, "line")
             );
         }
         note!(
-            "{} events in {}.",
-            scale::grouped(done.summary.samples),
+            "{} in {}.",
+            scale::counted(done.summary.samples, "event"),
             self.output.display()
         );
         Ok(())

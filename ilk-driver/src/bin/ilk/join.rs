@@ -42,8 +42,8 @@ impl Join {
         progress.clear();
         print_clocks(joined.metadata());
         note!(
-            "{} records in {}.",
-            scale::grouped(summary.samples),
+            "{} in {}.",
+            scale::counted(summary.samples, "record"),
             self.output.display()
         );
         Ok(())

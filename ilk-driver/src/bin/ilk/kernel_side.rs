@@ -243,8 +243,8 @@ impl KernelResults {
         let lost = lost.full + lost.disabled + lost.gone();
         writeln!(
             out,
-            "{} samples, {} lost.",
-            scale::grouped(summary.taken),
+            "{}, {} lost.",
+            scale::counted(summary.taken, "sample"),
             scale::grouped(lost)
         )?;
         write!(out, "{}", self.left_out)?;

@@ -40,6 +40,7 @@ mod process_count;
 mod process_every;
 mod process_executions;
 mod process_lines;
+mod process_names;
 mod process_replaced;
 mod process_results;
 mod program;
@@ -180,7 +181,12 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(error) => {
-            note!("ilk: {}", sentence(&error));
+            let sentence = sentence(&error);
+            // What has failed may have been interrupted, such as a program that was not released yet.
+            match ilk_driver::interrupt::arrived() && !sentence.starts_with("Interrupted") {
+                true => note!("ilk: Interrupted. {sentence}"),
+                false => note!("ilk: {sentence}"),
+            }
             ExitCode::FAILURE
         }
     }

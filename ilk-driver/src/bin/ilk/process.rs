@@ -21,11 +21,11 @@ use ilk_driver::interrupt;
 use ilk_driver::note;
 use ilk_driver::possible::grouped;
 use ilk_driver::process::{
-    Children, Client, EarlyWatch, Exec, FollowedLoads, FollowedProcess, LaterPlan, Object,
-    ObjectChoice, ObjectLines, Reserved, Scope, StartedProgram, StoppedProgram as _, Subject,
-    Supervisor, objects,
+    Children, Client, EarlyWatch, Exec, FollowedLoads, FollowedProcess, LaterPlan, ObjectChoice,
+    ObjectLines, Reserved, Scope, StartedProgram, StoppedProgram as _, Subject, Supervisor,
+    hint_of_libraries,
 };
-use ilk_driver::script::{Designations, Filter, Script, TypesWanted, matches, resolve};
+use ilk_driver::script::{Designations, Filter, Script, TypesWanted, is_pattern, matches, resolve};
 
 use crate::blocks::SparingCounts;
 use crate::kernel_side::{KernelSide, KernelWork};
@@ -33,6 +33,7 @@ use crate::output::Force;
 use crate::plan::{Natives, Strict};
 use crate::process_children::OwnChild;
 use crate::process_count::{Counted, report};
+use crate::process_names::{names_like, note_awaited, note_never_loaded};
 use crate::process_replaced::{Replaced, replaced, replacement};
 use crate::process_results::{CounterNames, ProcessPlan};
 use crate::program::exit;
@@ -408,8 +409,10 @@ impl Measurement {
         for (function, by) in replaced(&plan.planned.session, &self.library) {
             note!("{function} is replaced by {by}.");
         }
+        let are = if places == 1 { "is" } else { "are" };
+        let places = scale::counted(places as u64, "place");
         note!(
-            "{places} places in process {pid} are instrumented; its threads were stopped for {stopped}. Ctrl-C ends."
+            "{places} in process {pid} {are} instrumented; its threads were stopped for {stopped}. Ctrl-C ends."
         );
         if let Some((started, supervisor)) = &mut started {
             started.release()?;
@@ -425,6 +428,7 @@ impl Measurement {
                 self.count_with_children(process, about, (output, is_over), own)?
             }
         };
+        note_never_loaded(pid, &awaited, &counted.loaded);
         Ok(Measured {
             plan,
             counted,
@@ -526,10 +530,10 @@ impl Measurement {
             }
             Work::Script(script) => {
                 let script = script.within(|pattern| scope.has(pattern), scope.is_start);
-                self.of_script(&script, subject)?
+                self.of_script(&script, (pid, subject))?
             }
             Work::Calls(patterns) | Work::Blocks(patterns) | Work::SparingBlocks(patterns) => (
-                self.of_functions((patterns, scope), image, sparing)?,
+                self.of_functions((patterns, pid, scope), image, sparing)?,
                 CounterNames::new(),
             ),
         };
@@ -544,7 +548,7 @@ impl Measurement {
     fn of_script(
         &self,
         script: &Script,
-        subject: &Subject,
+        (pid, subject): (u32, &Subject),
     ) -> anyhow::Result<(Session, CounterNames)> {
         let filter = Filter {
             duration: self.length.unwrap_or(UNLIMITED),
@@ -556,8 +560,21 @@ impl Measurement {
         };
         let lines = |at| known.as_ref().and_then(|known| known.line(at));
         let lines = known.is_some().then_some(&lines as _);
-        let query = resolve(script, subject.image(), filter, lines)
-            .map_err(|faults| anyhow!("{faults}"))?;
+        let query = resolve(script, subject.image(), filter, lines).map_err(|faults| {
+            // Of a function that the program has not.
+            let functions_of = subject.image().functions();
+            let functions = script.functions().filter(|function| {
+                !function.contains(':')
+                    && !is_pattern(function)
+                    && !functions_of.iter().any(|one| one.name == *function)
+            });
+            let hints: BTreeSet<String> = functions
+                .map(|function| hint_of_libraries(pid, function))
+                .filter(|hint| !hint.is_empty())
+                .map(|hint| format!("\n    {hint}"))
+                .collect();
+            anyhow!("{faults}{}", hints.into_iter().collect::<String>())
+        })?;
         let absent = query.absent.iter();
         let absent = absent.map(|one| (one.reason.clone(), one.function.clone()));
         note!("{}", grouped(absent, "Left out", NAMED));
@@ -567,7 +584,7 @@ impl Measurement {
     /// Counters at the entries of functions, or at their blocks.
     fn of_functions(
         &self,
-        (patterns, scope): (&[String], &Scope),
+        (patterns, pid, scope): (&[String], u32, &Scope),
         image: &Image,
         sparing: &mut SparingCounts,
     ) -> anyhow::Result<Session> {
@@ -585,8 +602,9 @@ impl Measurement {
             chosen.extend(&named);
             ensure!(
                 !named.is_empty() || !scope.is_start,
-                "No function of {} matches {pattern:?}.",
-                image.title()
+                "No function of {} matches {pattern:?}.{}",
+                image.title(),
+                names_like(pid, image, pattern)
             );
         }
         let designations = Designations::new(image);
@@ -617,52 +635,5 @@ impl Measurement {
             }
         }
         Ok(session)
-    }
-}
-
-/// Reports the objects that a process has not mapped, and that are instrumented later.
-pub(crate) fn note_awaited(pid: u32, awaited: &[String]) -> anyhow::Result<()> {
-    if awaited.is_empty() {
-        return Ok(());
-    }
-    let objects = objects(pid)?;
-    let names: Vec<&str> = objects.iter().map(Object::name).collect();
-    note!(
-        "It has not mapped {}, which is instrumented as soon as it is loaded; it has mapped {}.",
-        awaited.join(", "),
-        names.join(", ")
-    );
-    for (name, file) in versions(awaited, &names) {
-        note!("The file of {name} is {file}: write {file}, or '{name}*'.");
-    }
-    Ok(())
-}
-
-/// Returns the awaited names of which a mapped file has a longer version: `libz.so.1` of `libz.so.1.3`.
-fn versions<'n>(awaited: &'n [String], mapped: &[&'n str]) -> Vec<(&'n str, &'n str)> {
-    let file = |name: &'n String| {
-        let is_version = |file: &&&str| {
-            let version = file.strip_prefix(name.as_str());
-            name.contains(".so") && version.is_some_and(|version| version.starts_with('.'))
-        };
-        let file = mapped.iter().find(is_version)?;
-        Some((name.as_str(), *file))
-    };
-    awaited.iter().filter_map(file).collect()
-}
-
-#[cfg(test)]
-mod version_tests {
-    use super::versions;
-
-    #[test]
-    fn a_name_without_the_whole_version_is_that_of_a_mapped_file() {
-        let awaited = ["libz.so.1", "libc.so", "libq.so.3", "prog"].map(str::to_owned);
-        let mapped = ["prog.so.2", "libz.so.11", "libz.so.1.3", "libc.so.6"];
-        let found = versions(&awaited, &mapped);
-        assert_eq!(
-            found,
-            [("libz.so.1", "libz.so.1.3"), ("libc.so", "libc.so.6")]
-        );
     }
 }

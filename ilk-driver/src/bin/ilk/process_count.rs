@@ -14,7 +14,7 @@ use gilk_samples::process_end::READS_ENDED;
 use gilk_samples::recording::Writer;
 use gilk_samples::totals::Totals;
 use ilk_driver::client::{CpuLosses, TargetInfo, append_metadata, samples};
-use ilk_driver::process::{FollowedEnd, FollowedProcess, LoadedPart, Recorder, clock};
+use ilk_driver::process::{FollowedEnd, FollowedProcess, LoadedPart, Recorder, clock, program_of};
 
 use crate::process::Measurement;
 use crate::process_lines::LinePrinter;
@@ -32,6 +32,10 @@ pub(crate) struct Counted {
     stacks: KeptStacks,
     /// Samples that were taken, and those that were lost, if an instrument samples.
     samples: Option<(u64, u64)>,
+    /// Names of objects that were loaded later.
+    pub(crate) loaded: BTreeSet<String>,
+    /// It has executed another program.
+    pub(crate) executed: bool,
     /// Lines about its objects and its end.
     notes: String,
     /// The longest time for which its threads were stopped, if it was spliced.
@@ -53,6 +57,8 @@ impl Counted {
             later,
             stacks,
             samples,
+            loaded: BTreeSet::new(),
+            executed: false,
             notes,
             stopped: None,
         }
@@ -74,6 +80,8 @@ pub(crate) struct LaterResults {
     pub(crate) results: Vec<(Results, Metadata)>,
     /// Lines about the loads, and about what is left out of each plan.
     loads: String,
+    /// Paths of the objects.
+    objects: Vec<String>,
 }
 
 impl LaterResults {
@@ -109,7 +117,16 @@ impl LaterResults {
         Ok(Self {
             results: later,
             loads,
+            objects: parts.iter().map(|part| part.object.clone()).collect(),
         })
+    }
+
+    /// Returns the names of the objects, with those that were left alone.
+    pub(crate) fn loaded(&self, left_alone: &BTreeSet<String>) -> BTreeSet<String> {
+        let paths = self.objects.iter().chain(left_alone);
+        // A reason is after the path.
+        let names = paths.filter_map(|path| path.split(": ").next()?.rsplit('/').next());
+        names.map(str::to_owned).collect()
     }
 
     /// Returns the lines about the objects, with those that were left alone.
@@ -143,6 +160,7 @@ impl Measurement {
         let mut recorder = Recorder::new(collector, listener);
         let length = Duration::from_secs_f64(plan.planned.session.duration);
         let start = plan.planned.plan.plan();
+        let pid = process.pid();
         let end = recorder.follow(process, start, length, is_over)?;
         let FollowedEnd {
             removed,
@@ -172,7 +190,11 @@ impl Measurement {
         }
         let plans = std::iter::once(start).chain(parts.iter().map(|part| part.plan.plan()));
         let mut instruments = plans.flat_map(|plan| &plan.instruments);
-        if removed.ended {
+        // One that has ended has no program.
+        let executed = removed.ended && program_of(pid).is_ok();
+        if executed {
+            writeln!(notes, "The process has executed another program.")?;
+        } else if removed.ended {
             writeln!(notes, "The process has ended.")?;
         } else {
             for sentence in &plan.staying {
@@ -189,9 +211,11 @@ impl Measurement {
         Ok(Counted {
             words,
             described,
+            loaded: later.loaded(&not_instrumented),
             later: later.results,
             stacks,
             samples: instruments.any(samples).then_some((taken, lost)),
+            executed,
             notes,
             stopped: Some(removed.cleaned.stopped),
         })
@@ -237,8 +261,8 @@ pub(crate) fn report(
     let sampled = counted.iter().filter_map(|one| one.samples);
     let sampled = sampled.reduce(|one, other| (one.0 + other.0, one.1 + other.1));
     if let Some((taken, lost)) = sampled {
-        let (taken, lost) = (scale::grouped(taken), scale::grouped(lost));
-        writeln!(report, "{taken} samples, {lost} lost.")?;
+        let (taken, lost) = (scale::counted(taken, "sample"), scale::grouped(lost));
+        writeln!(report, "{taken}, {lost} lost.")?;
     }
     let described = counted.first().map(|one| &one.described);
     let mut stacks = KeptStacks::default();

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure};
+use gilk_samples::chart::scale;
 use ilk_driver::interrupt;
 use ilk_driver::note;
 use ilk_driver::process::{
@@ -41,7 +42,8 @@ impl Measurement {
         supervisor.dismiss();
         let name = program.display();
         if missed > 0 {
-            note!("{missed} processes of {name} had ended before they were instrumented.");
+            let missed = scale::counted(missed, "process");
+            note!("Of {name}, {missed} had ended before the instrumentation.");
         }
         if measured.is_empty() {
             bail!("No process of {name} was instrumented.");
@@ -55,10 +57,7 @@ impl Measurement {
         let mut out = std::io::stdout().lock();
         for group in alike(&measured) {
             let numbers: BTreeSet<u32> = group.iter().map(|one| one.measured.pid).collect();
-            let processes = match numbers.len() {
-                1 => "1 process".to_owned(),
-                many => format!("{many} processes"),
-            };
+            let processes = scale::counted(numbers.len() as u64, "process");
             let executions = match group.len() {
                 executions if executions == numbers.len() => String::new(),
                 executions => format!(" ({executions} executions)"),
@@ -100,7 +99,7 @@ impl Measurement {
             EveryNews::NoneNow => {
                 let name = program.display();
                 note!(
-                    "No process executes {name} now; those that begin are instrumented. Ctrl-C ends."
+                    "No process executes {name} now that you may trace; those that begin are instrumented. Ctrl-C ends."
                 );
             }
             EveryNews::LeftAlone(process, error) => {

@@ -58,6 +58,11 @@ impl Measurement {
         let first = self.instrument_process(pid, program, None, (output, &interrupt::arrived))?;
         let mut all = vec![(first, recording)];
         if self.exec == Exec::Ends {
+            if all.iter().any(|(measured, _)| measured.counted.executed) {
+                note!(
+                    "ilk: Process {pid} has executed another program. With --exec follows, that is measured, too."
+                );
+            }
             return Ok(all);
         }
         let next = executions(

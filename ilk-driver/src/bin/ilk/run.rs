@@ -279,7 +279,11 @@ impl Run {
                 }
             }
         }
-        ensure!(failed == 0, "{failed} of {} machines failed.", names.len());
+        ensure!(
+            failed == 0,
+            "{failed} of {} failed.",
+            scale::counted(names.len() as u64, "machine")
+        );
         Ok(status)
     }
 }
@@ -378,8 +382,9 @@ fn watch(mut events: Vec<Receiver<Event>>, session: &Session, stop: &StopFlag) -
             progress.share(
                 share as f32,
                 &format!(
-                    "{at:.1} s of {} s, {samples} samples, {lost} lost",
-                    session.duration
+                    "{at:.1} s of {} s, {}, {lost} lost",
+                    session.duration,
+                    scale::counted(samples as u64, "sample")
                 ),
             );
         }
@@ -412,8 +417,8 @@ pub(crate) fn print(summary: &Summary, metadata: &Metadata, all: bool) -> std::i
     };
     writeln!(
         out,
-        "{} samples taken, {} lost to full rings; batches were up to {} late and took up to {}.{stopped}",
-        scale::grouped(summary.taken),
+        "{} taken, {} lost to full rings; batches were up to {} late and took up to {}.{stopped}",
+        scale::counted(summary.taken, "sample"),
         scale::grouped(lost.full),
         scale::duration(summary.lateness()),
         scale::duration(summary.longest_switch())
@@ -442,8 +447,8 @@ pub(crate) fn print(summary: &Summary, metadata: &Metadata, all: bool) -> std::i
     if summary.missing > 0 {
         writeln!(
             out,
-            "{} samples were taken but did not arrive, which is a bug in gilk.",
-            scale::grouped(summary.missing)
+            "Taken but not arrived, which is a bug in gilk: {}.",
+            scale::counted(summary.missing, "sample")
         )?;
     }
     if let Some(workload) = &summary.workload {

@@ -1,5 +1,6 @@
 //! `ilk stats`: statistics of a recording's instruments.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
@@ -9,6 +10,7 @@ use gilk_samples::chart::{scale, totals};
 use gilk_samples::metadata::{Clock, Metadata};
 use gilk_samples::output::Contents;
 use gilk_samples::profile::{Distribution, LevelProfile, Profile, Profiles, profiles};
+use gilk_samples::record::{ALL_CPUS, known_cpu};
 use gilk_samples::recording::{Loss, Recording, RowKind};
 use gilk_samples::texts::Texts;
 use gilk_samples::totals::Totals;
@@ -112,6 +114,11 @@ impl Stats {
                 "clock": metadata.clock,
                 "span": profiles.span,
                 "instruments": profiles.instruments,
+                "processes": processes(&profiles.instruments).iter().map(|one| serde_json::json!({
+                    "process": one.name,
+                    "hits": one.hits,
+                    "instruments": one.instruments,
+                })).collect::<Vec<_>>(),
                 "levels": profiles.levels,
                 "totals": run,
                 "lost": lost.iter().map(loss_json).collect::<Vec<_>>(),
@@ -139,7 +146,8 @@ impl Stats {
             table(&profiles, &shown, metadata)
         };
         pager::print(&format!(
-            "{text}{idle}{}{}{}",
+            "{text}{idle}{}{}{}{}",
+            by_process(&processes(&profiles.instruments)),
             levels(&profiles.levels, &metadata.clock, lost.is_empty()),
             totals::text(&run, metadata, self.all),
             Loss::by_cpu(&lost, metadata)
@@ -147,10 +155,71 @@ impl Stats {
     }
 }
 
+/// Hits of a process among several, or of the kernel beside it.
+struct ProcessHits<'m> {
+    name: &'m str,
+    hits: u64,
+    /// Instruments with hits.
+    instruments: u64,
+}
+
+/// Returns the hits of each process of a recording of several, whose labels begin with its name; none of other recordings.
+fn processes(measured: &[Profile]) -> Vec<ProcessHits<'_>> {
+    let mut processes: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
+    for profile in measured {
+        let Some(name) = process_of(&profile.label) else {
+            continue;
+        };
+        let (hits, instruments) = processes.entry(name).or_default();
+        *hits += profile.hits;
+        *instruments += u64::from(profile.hits > 0);
+    }
+    if processes.len() < 2 {
+        return Vec::new();
+    }
+    let processes = processes.into_iter();
+    let mut processes: Vec<ProcessHits<'_>> = processes
+        .map(|(name, (hits, instruments))| ProcessHits {
+            name,
+            hits,
+            instruments,
+        })
+        .collect();
+    processes.sort_by_key(|one| std::cmp::Reverse(one.hits));
+    processes
+}
+
+/// Returns the process that a label of a recording of several names: `process 7 sh` of *process 7 sh: counter pre main*.
+fn process_of(label: &str) -> Option<&str> {
+    let (name, _) = label.split_once(": ")?;
+    let number = |name: &str| {
+        name.strip_prefix("process ")?
+            .split(' ')
+            .next()?
+            .parse::<u32>()
+            .ok()
+    };
+    (name == "kernel" || number(name).is_some()).then_some(name)
+}
+
+/// Returns a table with a line per process.
+fn by_process(processes: &[ProcessHits<'_>]) -> String {
+    if processes.is_empty() {
+        return String::new();
+    }
+    let mut out = format!("{:>16} {:>16}  process\n", "hits", "instruments hit");
+    for one in processes {
+        let [hits, instruments] = [one.hits, one.instruments].map(scale::grouped);
+        // Writing to a String cannot fail.
+        let _infallible = writeln!(out, "{hits:>16} {instruments:>16}  {}", one.name);
+    }
+    out
+}
+
 /// Returns the JSON of a CPU's loss.
 fn loss_json(loss: &Loss) -> serde_json::Value {
     serde_json::json!({
-        "cpu": loss.cpu,
+        "cpu": known_cpu(loss.cpu),
         "kind": RowKind::Loss(loss.cause).number(),
         "cause": loss.cause.words(),
         "count": loss.count,
@@ -190,24 +259,33 @@ fn table(measured: &Profiles, shown: &[&Profile], metadata: &Metadata) -> String
     };
     let mut out = line(&head.map(str::to_owned), "instrument");
     for (row, profile) in rows.iter().zip(shown) {
-        out.push_str(&line(row, &profile.label));
+        out.push_str(&line(row, &labelled(profile, metadata)));
     }
     let seconds = |tsc| metadata.clock.seconds(tsc);
     // Writing to a String cannot fail.
     let _infallible = writeln!(
         out,
-        "{} hits between {:.3} s and {:.3} s. Values marked ~ are up to 1.6 % too large.",
-        scale::grouped(
+        "{} between {:.3} s and {:.3} s. Values marked ~ are up to 1.6 % too large.",
+        scale::counted(
             measured
                 .instruments
                 .iter()
                 .map(|profile| profile.hits)
-                .sum::<u64>()
+                .sum::<u64>(),
+            "hit"
         ),
         seconds(measured.span.0),
         seconds(measured.span.1)
     );
     out
+}
+
+/// Returns the label of an instrument, with the source line of its block if that is known.
+fn labelled(profile: &Profile, metadata: &Metadata) -> String {
+    match metadata.lines.get(profile.id) {
+        Some(line) => format!("{} at {line}", profile.label),
+        None => profile.label.clone(),
+    }
 }
 
 fn row(profile: &Profile, clock: &Clock) -> [String; 7] {
@@ -269,15 +347,15 @@ fn levels(levels: &[LevelProfile], clock: &Clock, is_whole: bool) -> String {
 fn long(profile: &Profile, metadata: &Metadata) -> String {
     let clock = &metadata.clock;
     let mut out = format!(
-        "{}\n  {} hits in {} in place: {}\n",
-        profile.label,
-        scale::grouped(profile.hits),
+        "{}\n  {} in {} in place: {}\n",
+        labelled(profile, metadata),
+        scale::counted(profile.hits, "hit"),
         scale::duration(profile.seconds),
         profile.rate
     );
     let cpus = profile.cpus.iter().map(|&(cpu, count)| {
         let count = scale::grouped(count);
-        if cpu == gilk_samples::record::ALL_CPUS {
+        if cpu == ALL_CPUS {
             format!("all together {count}")
         } else {
             format!("{cpu}: {count}")

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 
 use clap::Args;
+use gilk_samples::chart::scale;
 use ilk_driver::client::{self, Status};
 use ilk_driver::process::Instrumented;
 
@@ -50,8 +51,7 @@ impl Stop {
 fn process_line(process: &Instrumented) -> String {
     let Instrumented { pid, name, .. } = process;
     let splices = match process.splices {
-        Some(1) => String::from("1 splice"),
-        Some(splices) => format!("{splices} splices"),
+        Some(splices) => scale::counted(splices as u64, "splice"),
         None => String::from("splices that this user may not read"),
     };
     let client = process.client.pid;

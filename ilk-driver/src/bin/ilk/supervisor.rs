@@ -5,6 +5,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use anyhow::ensure;
+use gilk_samples::chart::scale;
 use ilk_driver::process::{Cleaned, Client, clean_leftovers};
 
 /// Waits for the end of a client, and removes what it leaves.
@@ -63,8 +64,8 @@ pub(crate) fn text(cleaned: &Cleaned) -> String {
     if cleaned.overwritten > 0 {
         let _infallible = writeln!(
             out,
-            "{} splices had been overwritten by another tool.",
-            cleaned.overwritten
+            "Overwritten by another tool before: {}.",
+            scale::counted(cleaned.overwritten as u64, "splice")
         );
     }
     for why in &cleaned.failed {

@@ -332,7 +332,7 @@ impl AccessAreas {
             (block.number, name(first))
         };
         let names: Vec<_> = self.blocks.values().map(&mut named).collect();
-        self.records.end(&names, &self.totals)?;
+        self.records.end(&names, &mut self.totals)?;
         Ok(self.totals)
     }
 }

@@ -81,7 +81,7 @@ impl<'p> LiveBlocks<'p> {
             .recorder
             .get_or_insert_with(|| CacheRecorder::new(self.pid, *begin));
         let read = recorder.reading();
-        recorder.write(path, &mut self.names, &counted, Totals::default())?;
+        recorder.write(path, (&mut self.names, None), &counted, Totals::default())?;
         Ok(Some(recorder.reading() - read))
     }
 }

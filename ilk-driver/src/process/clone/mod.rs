@@ -8,6 +8,7 @@ mod apart;
 mod block_counters;
 mod cache;
 mod changing;
+mod chunk_file;
 mod code;
 mod condition;
 mod drained;
@@ -54,6 +55,7 @@ use self::moments::CountedMoments;
 use self::progress::{Ended, ExecutionBegin, POLLED, Progress};
 use self::recording::CacheRecorder;
 use self::trigger::{BREAKPOINTS, Trigger};
+use super::code_lines::CodeLines;
 use super::executions::Exec;
 use super::launched::{HeldProcess, StoppedProgram};
 use super::names::{self, ProcessNames};
@@ -302,13 +304,23 @@ fn trigger(pid: u32, threads: &CloneThreads) -> Result<Trigger> {
     let entries: Vec<Addr> = names::entries(pid, object, name)?.into_iter().collect();
     let of = object.unwrap_or("its program");
     match entries.len() {
-        0 => Err(refused(
-            pid,
-            format!(
-                "{of} has no function {name:?} now; write those of libraries as libc.so.6:malloc, and attach with -p \
-                 once a library is loaded"
-            ),
-        )),
+        0 => {
+            let hint = match object {
+                None => names::hint_of_libraries(pid, name),
+                Some(_) => String::new(),
+            };
+            let hint = match hint.trim_end_matches('.') {
+                "" => {
+                    "write those of libraries as libc.so.6:malloc, and attach with -p once a library is loaded"
+                        .to_owned()
+                }
+                hint => hint.replacen('A', "a", 1),
+            };
+            Err(refused(
+                pid,
+                format!("{of} has no function {name:?} now; {hint}"),
+            ))
+        }
         1..=BREAKPOINTS => {
             let condition = condition.as_deref();
             let condition = condition.map(|condition| Condition::read(pid, text, condition));
@@ -490,6 +502,7 @@ fn execute(
         reads_ended,
         accesses,
         names,
+        lines: CodeLines::default(),
         unkept,
     })
 }

@@ -23,6 +23,7 @@ use gilk_samples::totals::Totals;
 use self::objects::{CodeObjects, ObjectId};
 use self::readings::CountedBlock;
 use super::progress::ExecutionBegin;
+use crate::process::code_lines::CodeLines;
 use crate::process::names::ProcessNames;
 use crate::process::subject;
 use crate::{Error, Result};
@@ -97,11 +98,11 @@ impl CacheRecorder {
         self.objects.reading()
     }
 
-    /// Writes a recording in the place of an existing one.
+    /// Writes a recording in the place of an existing one, with source lines if these are to be read.
     pub(super) fn write(
         &mut self,
         path: &Path,
-        names: &mut ProcessNames,
+        (names, lines): (&mut ProcessNames, Option<&mut CodeLines>),
         counted: &CountedSoFar<'_>,
         totals: Totals,
     ) -> Result<CacheRecording> {
@@ -114,7 +115,14 @@ impl CacheRecorder {
         }
         self.count_blocks(&Span::merged(counted.executed().collect()));
         let batches = counted.readings(&self.counters);
-        let metadata = self.metadata(counted)?;
+        let mut metadata = self.metadata(counted)?;
+        if let Some(lines) = lines {
+            for (id, block) in &self.counters {
+                if let Some(line) = lines.line(names, self.pid, block.start()) {
+                    metadata.lines.insert(*id, &line.file, line.line);
+                }
+            }
+        }
         let written = Writer::create(path, &metadata).and_then(|mut writer| {
             for batch in &batches {
                 writer.write(batch)?;

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use gilk_engine::Addr;
 use gilk_samples::cache_numbers::CacheNumbers;
 use gilk_samples::process_end::{EndWay, ProcessEnd};
 use gilk_samples::recording::{Summary, sidecar_path};
@@ -13,10 +14,12 @@ use super::block_counters::DynamicBlock;
 use super::moments::CountedMoment;
 use super::recording::{CacheRecorder, CacheRecording, CountedSoFar, ReadImages};
 use crate::accesses::AccessTotals;
+use crate::process::code_lines::CodeLines;
 use crate::process::executions::write_beside;
 use crate::process::launched::HeldProcess;
 use crate::process::names::ProcessNames;
 use crate::process::parts::LoadedPart;
+use crate::sources::SourceLine;
 use crate::{Error, Result};
 
 /// The name of counted blocks beside instruments.
@@ -54,6 +57,8 @@ pub struct CloneReport {
     pub accesses: Option<AccessTotals>,
     /// Names of the code that the process had in that time.
     pub names: ProcessNames,
+    /// Source lines of that code.
+    pub(super) lines: CodeLines,
     /// The reason why the blocks of this program are not known at its next start, or were not at this one.
     pub unkept: Option<String>,
 }
@@ -98,6 +103,16 @@ impl CloneReport {
         }
     }
 
+    /// Returns the source line of an address, where the debug information of its file has it.
+    pub fn line(&mut self, at: Addr) -> Option<SourceLine> {
+        self.lines.line(&self.names, self.pid, at)
+    }
+
+    /// Returns the reasons why lines of files are not known that have debug information.
+    pub fn unread_lines(&self) -> impl Iterator<Item = &str> {
+        self.lines.unread()
+    }
+
     /// Has recordings use the objects that were read for other executions with the same.
     pub fn reuse(&mut self, images: &ReadImages) {
         self.recorder.reuse(images);
@@ -140,6 +155,8 @@ impl CloneReport {
             moments: &self.moments,
             ticks: (self.recorder.begin.at.tsc, self.ended),
         };
-        self.recorder.write(path, &mut self.names, &counted, totals)
+        let lines = Some(&mut self.lines);
+        self.recorder
+            .write(path, (&mut self.names, lines), &counted, totals)
     }
 }

@@ -111,7 +111,13 @@ impl DebugEntries {
                     .iter()
                     .any(|at| (range.begin..range.end).contains(at));
             }
-            if !has_some {
+            // An assembler names functions, and knows nothing of their arguments.
+            let of_assembler = |unit: &Unit<Reader>| {
+                let entry = unit.entry(UnitOffset(unit.header.header_size())).ok();
+                let language = entry.and_then(|entry| entry.attr_value(gimli::DW_AT_language));
+                language == Some(AttributeValue::Language(gimli::DW_LANG_Mips_Assembler))
+            };
+            if !has_some || of_assembler(unit) {
                 continue;
             }
             let mut entries = unit.entries();

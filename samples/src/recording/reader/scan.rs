@@ -8,6 +8,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
+use crate::chart::scale;
 use crate::metadata::Metadata;
 use crate::recording::format::{DESCRIBED, END_OF_STREAM, MAGIC, TOTALS};
 use crate::recording::head::Head;
@@ -240,7 +241,10 @@ impl Walk<'_> {
             sentences.push(format!("The batch at byte {at} {reason} and is left out."));
         }
         if let Some(more) = self.damage.len().checked_sub(3).filter(|&more| more > 0) {
-            sentences.push(format!("{more} more batches are damaged and left out."));
+            sentences.push(format!(
+                "{} more: damaged and left out.",
+                scale::counted(more as u64, "batch")
+            ));
         }
         let gone: u64 = missing
             .iter()
@@ -249,7 +253,8 @@ impl Walk<'_> {
             .sum();
         if gone > 0 {
             sentences.push(format!(
-                "{gone} samples that were written after it are missing: the file is cut off."
+                "Missing: {} that came after it, since the file is cut off.",
+                scale::counted(gone, "sample")
             ));
         }
         let samples: u64 = self
@@ -264,8 +269,9 @@ impl Walk<'_> {
             sentences.push(format!("Its last {rest} bytes are not a whole batch."));
         }
         sentences.push(format!(
-            "{samples} samples in {} whole batches were found.",
-            self.blocks.len()
+            "Found: {} in {}.",
+            scale::counted(samples, "sample"),
+            scale::counted(self.blocks.len() as u64, "whole batch")
         ));
         sentences.join(" ")
     }

@@ -1,6 +1,7 @@
 //! Truncated and damaged files, and files with the sidecar of another recording.
 
 use super::*;
+use crate::chart::scale;
 
 /// Returns a recording of six batches whose writer was killed: nothing after them was written.
 fn torn(dir: &TempDir) -> PathBuf {
@@ -24,7 +25,7 @@ fn a_torn_file_opens_with_every_whole_batch() {
     assert_eq!(whole.len(), 3000);
     assert_eq!(
         recording.recovered(),
-        Some("The recording was not finished. 3000 samples in 6 whole batches were found.")
+        Some("The recording was not finished. Found: 3,000 samples in 6 whole batches.")
     );
     let ends: Vec<u64> = recording.blocks().iter().map(Block::end).collect();
     let bytes = fs::read(&path).unwrap();
@@ -48,8 +49,8 @@ fn a_torn_file_opens_with_every_whole_batch() {
         let sentence = opened.recovered().unwrap();
         if keep_sidecar {
             let gone = format!(
-                "{} samples that were written after it are missing",
-                3000 - batches * 500
+                "Missing: {} that came after it",
+                scale::counted(3000 - batches as u64 * 500, "sample")
             );
             assert!(sentence.contains(&gone), "{sentence}");
         }

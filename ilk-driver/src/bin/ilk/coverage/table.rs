@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use gilk_engine::placement::Tactic;
 use gilk_engine::placement::coverage::{Counts, Coverage};
+use gilk_samples::chart::scale::counted;
 use serde_json::{Value, json};
 
 /// Counts of one kernel.
@@ -81,11 +82,11 @@ impl Table {
         let alone = &self.alone;
         writeln!(
             out,
-            "{}: {} functions, {} reachable blocks, {} instructions in them.",
+            "{}: {}, {}, {} in them.",
             self.title,
-            grouped(alone.functions),
-            grouped(alone.pre.all()),
-            grouped(alone.instructions.all())
+            counted(alone.functions, "function"),
+            counted(alone.pre.all(), "reachable block"),
+            counted(alone.instructions.all(), "instruction")
         )?;
         if let Some(Files { large, unread, .. }) = &self.files {
             if *large > 0 {
@@ -109,9 +110,9 @@ impl Table {
         for (rule, refused) in &alone.refused {
             writeln!(
                 out,
-                "Left out: {} functions of {} bytes ({:.3} % of all), {rule}.",
-                grouped(refused.functions),
-                grouped(refused.bytes),
+                "Left out: {} of {} ({:.3} % of all), {rule}.",
+                counted(refused.functions, "function"),
+                counted(refused.bytes, "byte"),
                 refused.bytes as f64 * 100.0 / alone.bytes.max(1) as f64
             )?;
         }
@@ -126,14 +127,14 @@ impl Table {
         )?;
         writeln!(
             out,
-            "Left out: {} unreachable blocks.",
-            grouped(alone.unreachable)
+            "Left out: {}.",
+            counted(alone.unreachable, "unreachable block")
         )?;
         writeln!(
             out,
-            "All at once: {} splices and {} bounces.\n",
-            grouped(self.sites),
-            grouped(self.bounces)
+            "All at once: {} and {}.\n",
+            counted(self.sites, "splice"),
+            counted(self.bounces, "bounce")
         )?;
         for heading in [0, 1] {
             write!(out, "{:LABEL$}", "")?;

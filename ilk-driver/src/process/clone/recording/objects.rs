@@ -8,8 +8,6 @@ use std::time::{Duration, Instant};
 use gilk_engine::code::FunctionId;
 use gilk_engine::elf::ElfParts;
 use gilk_engine::{Addr, Image, Span};
-use object::Endianness;
-use object::read::elf::{FileHeader as _, ProgramHeader as _};
 
 use super::super::earlier::ObjectVersion;
 use crate::process::maps::{self, MappedSpan};
@@ -186,7 +184,7 @@ fn read(
         let mut bytes = Vec::new();
         let read = file.read_to_end(&mut bytes);
         read.map_err(|error| error.to_string())?;
-        let slide = slide(&bytes, mapping).ok_or("it is not mapped as its file is")?;
+        let slide = maps::slide(&bytes, mapping).ok_or("it is not mapped as its file is")?;
         let parts = ElfParts {
             is_library: !is_program,
             slide,
@@ -194,24 +192,6 @@ fn read(
         };
         Image::from_elf(&parts).map_err(|error| error.to_string())
     })
-}
-
-/// Returns the distance from the addresses in a file to those of a mapping.
-fn slide(file: &[u8], mapping: &MappedSpan) -> Option<u64> {
-    let header = object::elf::FileHeader64::<Endianness>::parse(file).ok()?;
-    let endian = header.endian().ok()?;
-    let page = |number: u64| number & !(maps::PAGE - 1);
-    let segments = header.program_headers(endian, file).ok()?;
-    let segment = segments.iter().find(|segment| {
-        let start = page(segment.p_offset(endian));
-        let end = segment
-            .p_offset(endian)
-            .saturating_add(segment.p_filesz(endian));
-        segment.p_type(endian) == object::elf::PT_LOAD && (start..end).contains(&mapping.offset)
-    })?;
-    let inside = mapping.offset - page(segment.p_offset(endian));
-    let in_file = page(segment.p_vaddr(endian)).wrapping_add(inside);
-    Some(mapping.span.start.0.wrapping_sub(in_file))
 }
 
 /// The functions with the bytes of a block; empty if one has none.

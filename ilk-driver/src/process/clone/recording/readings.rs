@@ -29,6 +29,16 @@ pub(super) enum CountedBlock {
     Apart(Span),
 }
 
+impl CountedBlock {
+    /// Its first address.
+    pub(super) fn start(&self) -> Addr {
+        match self {
+            Self::OfGraph(start) => *start,
+            Self::Apart(span) => span.start,
+        }
+    }
+}
+
 impl CountedSoFar<'_> {
     /// The spans of dynamic blocks that were executed.
     pub(super) fn executed(&self) -> impl Iterator<Item = Span> + '_ {
