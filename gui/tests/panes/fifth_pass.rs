@@ -17,7 +17,7 @@ use crate::support::{
 };
 
 #[test]
-fn enter_opens_the_first_process_whose_own_functions_are_listed_first() {
+fn enter_opens_the_first_process_and_its_own_functions_are_listed_first() {
     let cat = Cat::start();
     let mut harness = window(Start::default(), [1500.0, 950.0]);
     harness.state_mut().state_mut().tour = Some(Tour::default());
