@@ -349,12 +349,17 @@ pub(crate) fn subject(metadata: &Metadata, info: &InstrumentInfo) -> String {
     name.map_or_else(label, str::to_owned)
 }
 
+/// Splits a label into the process or the machine that it begins with, if any, and the rest.
+pub(crate) fn owner_of<'l>(label: &'l str, instrument: &str) -> (Option<&'l str>, &'l str) {
+    let owned = label.split_once(": ");
+    let owned = owned.filter(|(_, rest)| rest.starts_with(instrument));
+    owned.map_or((None, label), |(owner, rest)| (Some(owner), rest))
+}
+
 /// Returns the label of an instrument without the name of its function. The process or the machine that it begins with, if
 /// any, is at its end: those of many lanes are the same.
 pub(crate) fn place_of(label: &str, instrument: &str, function: &str) -> String {
-    let owned = label.split_once(": ");
-    let owned = owned.filter(|(_, rest)| rest.starts_with(instrument));
-    let (owner, label) = owned.map_or((None, label), |(owner, label)| (Some(owner), label));
+    let (owner, label) = owner_of(label, instrument);
     let place = label.strip_prefix(instrument).unwrap_or(label);
     let place = place.replacen(function, "", 1);
     let words: Vec<&str> = place
