@@ -7,7 +7,7 @@ use ilk_driver::client::TargetAddress;
 
 use crate::theme::Colours;
 
-/// Instruments a running kernel: choose a function, choose a block, add an instrument, run.
+/// Instruments a running kernel or process: choose a function, choose a block, add an instrument, run.
 #[derive(Clone, Debug, Default, Parser)]
 #[command(name = "gilk", version, about)]
 pub struct Start {

@@ -108,6 +108,8 @@ pub(crate) fn possible(state: &State, command: &Command) -> bool {
         | Command::OpenKernel => {
             state.run.active.is_none() && !matches!(state.target, TargetState::Busy(_))
         }
+        // Both are about kernels.
+        Command::Tour | Command::RecordThreads => !state.shows_process(),
         Command::AddMachines => state.run.active.is_none(),
         Command::AddKernel => {
             let is_process = state.source.as_ref().is_some_and(Source::is_process);

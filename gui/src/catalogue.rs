@@ -8,6 +8,8 @@ use gilk_engine::code::{Function, FunctionId};
 use nucleo_matcher::pattern::{CaseMatching, Normalization, Pattern};
 use nucleo_matcher::{Config, Matcher, Utf32Str};
 
+use crate::object_names;
+
 /// A kernel image and the names of its functions.
 #[derive(Debug)]
 pub struct Catalogue {
@@ -43,11 +45,12 @@ impl Catalogue {
             .zip(image.functions())
             .map(|(name, function)| (name, function.id))
             .collect();
-        // Dictionary order: underscores and case do not matter, and compiler-generated names come
-        // last.
+        // Those of the program, or of the kernel itself, before those of libraries or modules. Dictionary order:
+        // underscores and case do not matter, and compiler-generated names come last.
         let key = |name: &str| {
             let plain = name.trim_start_matches('_');
             (
+                object_names::object(name).is_some(),
                 !plain.starts_with(|first: char| first.is_alphabetic()),
                 plain.to_lowercase(),
                 name.len(),

@@ -574,6 +574,10 @@ impl App {
     /// Opens a function by name.
     pub(crate) fn open_named(&mut self, name: &str, block: Option<BlockIndex>) {
         let Some(catalogue) = &self.state.catalogue else {
+            let words = format!(
+                "{name} cannot be shown while no process or kernel is open. Open the one that was measured from the Target menu."
+            );
+            self.state.notify(NoticeKind::Warning, words);
             return;
         };
         match catalogue

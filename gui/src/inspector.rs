@@ -11,6 +11,7 @@ use crate::command::Command;
 use crate::graph::Scene;
 use crate::graph::marks::{Mark, sentence};
 use crate::hook_facts::LastPlan;
+use crate::object_names;
 use crate::seconds::{SHORTEST, refused_launch, refused_splash, seconds};
 use crate::state::State;
 use crate::theme::{Tokens, code, space, text};
@@ -109,16 +110,17 @@ fn facts(ui: &mut Ui, name: &str, contents: impl FnOnce(&mut Ui)) {
         .show(ui, contents);
 }
 
+/// Draws the name of the open function.
+fn function_name(ui: &mut Ui, scene: &Scene, size: f32, color: egui::Color32) {
+    let shown = object_names::fitting_here(ui, &scene.name, &code(size));
+    let shown = RichText::new(shown).font(code(size)).color(color);
+    ui.add(egui::Label::new(shown).truncate())
+        .on_hover_text(&scene.name);
+}
+
 fn about_function(ui: &mut Ui, scene: &Scene) {
     let tokens = Tokens::of(ui);
-    ui.add(
-        egui::Label::new(
-            RichText::new(&scene.name)
-                .font(code(text::HEADING))
-                .color(tokens.strong),
-        )
-        .truncate(),
-    );
+    function_name(ui, scene, text::HEADING, tokens.strong);
     prototype(ui, scene);
     facts(ui, "function", |ui| {
         row(ui, "address", scene.cfg.span.start.to_string());
@@ -176,14 +178,7 @@ fn about_block(ui: &mut Ui, state: &mut State, scene: &Scene, index: BlockIndex)
                 .heading()
                 .color(tokens.strong),
         );
-        ui.add(
-            egui::Label::new(
-                RichText::new(&scene.name)
-                    .font(code(text::CODE))
-                    .color(tokens.weak),
-            )
-            .truncate(),
-        );
+        function_name(ui, scene, text::CODE, tokens.weak);
     });
     prototype(ui, scene);
     facts(ui, "block", |ui| {

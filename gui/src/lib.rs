@@ -49,6 +49,7 @@ mod menus;
 pub mod natives;
 mod navigation;
 mod notices;
+mod object_names;
 pub mod only_while;
 mod only_while_row;
 mod palette;

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use egui::accesskit::Role;
 use egui::{
-    Align, Context, Id, Label, Layout, RichText, ScrollArea, Sense, TextEdit, Ui, UiBuilder, vec2,
+    Align, Context, Id, Key, Label, Layout, RichText, ScrollArea, Sense, TextEdit, Ui, UiBuilder,
+    vec2,
 };
 use ilk_driver::process::ListedProcess;
 
@@ -49,12 +50,14 @@ pub(crate) fn show(ctx: &Context, state: &mut State, mail: &Mail, commands: &mut
                 false => "Choose a process",
             },
         );
-        filter(ui, dialog);
+        let is_entered = filter(ui, dialog);
         ui.add_space(space::SMALL);
-        let chosen = rows(ui, dialog);
+        let first = || dialog.matching().first().map(|process| process.pid);
+        let entered = is_entered.then(first).flatten();
+        let chosen = rows(ui, dialog).or(entered);
         widgets::caption(
             ui,
-            "You need the right to trace the process, as for a debugger.",
+            "Enter opens the first one. You need the right to trace it, as for a debugger.",
         );
         ui.add_space(space::MEDIUM);
         let closed = buttons(ui, |ui| {
@@ -77,7 +80,8 @@ pub(crate) fn show(ctx: &Context, state: &mut State, mail: &Mail, commands: &mut
     }
 }
 
-fn filter(ui: &mut Ui, dialog: &mut ProcessDialog) {
+/// Draws the filter; returns whether Enter was pressed there, which chooses the first process.
+fn filter(ui: &mut Ui, dialog: &mut ProcessDialog) -> bool {
     let field = TextEdit::singleline(&mut dialog.filter)
         .id(Id::unique("process filter"))
         .hint_text("number, owner, or words of the command")
@@ -86,6 +90,7 @@ fn filter(ui: &mut Ui, dialog: &mut ProcessDialog) {
     if !std::mem::replace(&mut dialog.focused, true) {
         field.request_focus();
     }
+    field.lost_focus() && ui.input(|input| input.key_pressed(Key::Enter))
 }
 
 /// Draws the processes; returns the number of the one that was clicked.

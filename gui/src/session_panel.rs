@@ -15,7 +15,9 @@ use crate::seconds::{SHORTEST, refused_launch, refused_splash, seconds};
 use crate::session_duration::{set_duration, too_short};
 use crate::state::State;
 use crate::theme::{Tokens, code, prose, space, text};
-use crate::{availability, cached_work, only_while_row, session_options, waiting, widgets};
+use crate::{
+    availability, cached_work, object_names, only_while_row, session_options, waiting, widgets,
+};
 
 /// Height of a row of the table.
 const ROW: f32 = 24.0;
@@ -303,9 +305,9 @@ fn group(ui: &mut Ui, state: &mut State, function: &Arc<str>, count: usize, is_f
     ui.painter().galley(at, count, tokens.weak);
     let left = rect.left() + 2.0 * space::PANEL;
     let color = if is_faulty { tokens.bad } else { tokens.strong };
-    let name = widgets::truncated(
+    let name = object_names::laid_out(
         ui.painter(),
-        function.to_string(),
+        function,
         code(text::CODE),
         color,
         right - left - space::SMALL,
@@ -413,7 +415,11 @@ fn placement_row(
         if is_alone {
             let strong = if is_faulty { tokens.bad } else { tokens.strong };
             let name = egui::TextFormat::simple(code(text::CODE), strong);
-            job.append(&placement.function, 0.0, name);
+            // The instrument and its hook follow.
+            let room = 0.6 * ui.available_width();
+            let font = &name.font_id;
+            let shown = object_names::fitting(ui.painter(), &placement.function, font, room);
+            job.append(&shown, 0.0, name.clone());
             before = space::SMALL;
         }
         job.append(&placement.instrument, before, small(color));

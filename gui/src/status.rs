@@ -81,11 +81,11 @@ pub(crate) fn show(ui: &mut Ui, state: &State, commands: &mut Vec<Command>) {
                 } else {
                     tokens.weak
                 };
-                note(
-                    ui,
-                    format!("lost: {} ring full", widgets::grouped(record.lost)),
-                    color,
-                );
+                let words = match record.lost {
+                    0 => "nothing lost".to_owned(),
+                    lost => format!("lost: {} ring full", widgets::grouped(lost)),
+                };
+                note(ui, words, color);
                 note(ui, widgets::size(record.bytes), tokens.weak);
                 let hits = state.timeline.hits.last().map_or(0, |(_, hits)| *hits);
                 let counted = state.timeline.counted.last();

@@ -75,6 +75,10 @@ fn open_block(block: Option<BlockIndex>) -> Command {
 
 /// Draws the current step below the menus, where it covers nothing that it names.
 pub(crate) fn show(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) {
+    // Its steps are those of a kernel.
+    if state.shows_process() {
+        state.tour = None;
+    }
     let Some(mut tour) = state.tour else {
         return;
     };

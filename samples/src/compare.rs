@@ -6,15 +6,19 @@
 //! comparisons. One effect no arithmetic can remove: two recordings are two runs, and differences
 //! between any two runs appear here too. Compare two recordings of the same setup first.
 
+use std::collections::HashMap;
+
 use serde::Serialize;
 
 use crate::recording::Recording;
 use crate::{Error, Meaning};
 
 mod difference;
+mod labels;
 mod slices;
 
 use difference::{Shift, adjusted, shift};
+use labels::matching;
 use slices::{Sliced, slice};
 
 /// Accepted probability of a false alarm, over all comparisons together.
@@ -79,7 +83,7 @@ impl Change {
 /// An instrument on both sides.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Comparison {
-    /// Label, the same on both sides.
+    /// Label on the second side; that on the first may have another number of the process.
     pub label: String,
     /// Values are durations.
     pub times: bool,
@@ -112,19 +116,29 @@ pub struct Compared {
     pub damaged: Vec<Error>,
 }
 
-/// Compares the samples of instruments with the same label.
+/// Compares the samples of instruments with the same label. The number of a process in it does not count: of several processes
+/// of a program, those are compared that were instrumented in the same place of their order.
 #[must_use]
 pub fn compare(a: Side<'_>, b: Side<'_>) -> Compared {
     let sliced = |side: Side<'_>| slice(side.recording, side.span);
     let ((of_a, mut damaged), (mut of_b, more)) = (sliced(a), sliced(b));
     damaged.extend(more);
     let (mut of_a, mut only_a) = (of_a, Vec::new());
+    let labels = [a, b].map(|side| matching(&side.recording.metadata().instruments));
+    let [of_first, of_second] = &labels;
+    let by_key: HashMap<&str, &str> = of_second
+        .iter()
+        .map(|(label, key)| (&**key, *label))
+        .collect();
     let (mut instruments, mut shifts) = (Vec::new(), Vec::new());
     for instrument in &a.recording.metadata().instruments {
         let Some(before) = of_a.remove(&instrument.label) else {
             continue;
         };
-        let Some(after) = of_b.remove(&instrument.label) else {
+        let key = of_first.get(&*instrument.label);
+        let label = key.and_then(|key| by_key.get(&**key));
+        let after = label.and_then(|label| Some((*label, of_b.remove(*label)?)));
+        let Some((label, after)) = after else {
             only_a.push(instrument.label.clone());
             continue;
         };
@@ -144,7 +158,7 @@ pub fn compare(a: Side<'_>, b: Side<'_>) -> Compared {
             })
         };
         instruments.push(Comparison {
-            label: instrument.label.clone(),
+            label: label.to_owned(),
             times: instrument.meaning == Meaning::Duration,
             a: stats(&before),
             b: stats(&after),

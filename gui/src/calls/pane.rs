@@ -15,7 +15,7 @@ use crate::desk::{Pane, filter_field};
 use crate::state::State;
 use crate::theme::{Tokens, code, space, text};
 use crate::timeline::scale::length;
-use crate::widgets;
+use crate::{object_names, widgets};
 
 /// Height of a row in points.
 const ROW: f32 = 20.0;
@@ -217,7 +217,7 @@ fn call(
         };
         let room = rect.width() - space::SMALL;
         let font = code(text::SMALL);
-        let name = widgets::truncated(ui.painter(), node.name.to_string(), font, color, room);
+        let name = object_names::laid_out(ui.painter(), &node.name, font, color, room);
         let at = pos2(
             rect.left() + space::TIGHT,
             rect.center().y - name.size().y / 2.0,

@@ -11,6 +11,7 @@ use super::{Functions, Scope};
 use crate::catalogue::{Catalogue, Finder};
 use crate::command::{Command, Destination};
 use crate::dragged_instrument::DraggedInstrument;
+use crate::object_names::{Cut, LEFT_OUT, object};
 use crate::state::State;
 use crate::theme::{Tokens, code, prose, space, text};
 use crate::widgets;
@@ -262,13 +263,18 @@ fn rows(
                 .map(|finder| finder.places(name))
                 .unwrap_or_default();
             let left = rect.left() + space::PANEL;
-            let galley = ui.painter().layout_job(label(
+            let letter = ui
+                .painter()
+                .layout_no_wrap("0".into(), code(text::CODE), tokens.text);
+            let letters = ((room - left) / letter.size().x).max(0.0) as usize;
+            let mut job = label(
                 name,
-                &places,
-                open == Some(id),
-                room - left,
+                Cut::of(name, letters),
+                (&places, open == Some(id)),
                 tokens,
-            ));
+            );
+            job.wrap = egui::text::TextWrapping::truncate_at_width((room - left).max(20.0));
+            let galley = ui.painter().layout_job(job);
             ui.painter().galley(
                 egui::pos2(left, rect.center().y - galley.size().y / 2.0),
                 galley,
@@ -307,25 +313,30 @@ fn bytes(count: u64) -> String {
     widgets::grouped(count)
 }
 
-/// Lays a name out with the matched letters highlighted.
-fn label(name: &str, places: &[u32], open: bool, room: f32, tokens: &Tokens) -> LayoutJob {
-    let wrap = egui::text::TextWrapping::truncate_at_width(room.max(20.0));
-    let mut job = LayoutJob {
-        wrap,
-        ..LayoutJob::default()
-    };
+/// Lays a name out with the matched letters highlighted, and without a part of its object.
+fn label(name: &str, cut: Cut, (places, open): (&[u32], bool), tokens: &Tokens) -> LayoutJob {
+    let mut job = LayoutJob::default();
     let plain = if open { tokens.strong } else { tokens.text };
-    for (at, letter) in (0u32..).zip(name.chars()) {
-        let color = if places.binary_search(&at).is_ok() {
-            tokens.accent
-        } else {
-            plain
-        };
-        let mut buffer = [0; 4];
-        job.append(
-            letter.encode_utf8(&mut buffer),
-            0.0,
-            TextFormat::simple(code(text::CODE), color),
+    let of_object = object(name).map_or(0, |object| object.chars().count() + 1);
+    let mut add = |letter: char, color| {
+        let format = TextFormat::simple(code(text::CODE), color);
+        job.append(letter.encode_utf8(&mut [0; 4]), 0.0, format);
+    };
+    for (at, letter) in name.chars().enumerate() {
+        if !cut.is_empty() && at == cut.from {
+            add(LEFT_OUT, tokens.weak);
+        }
+        if (cut.from..cut.to).contains(&at) {
+            continue;
+        }
+        let is_match = u32::try_from(at).is_ok_and(|at| places.binary_search(&at).is_ok());
+        add(
+            letter,
+            match is_match {
+                true => tokens.accent,
+                false if at < of_object && !open => tokens.weak,
+                false => plain,
+            },
         );
     }
     job

@@ -78,7 +78,7 @@ fn block(
     // Pills of a branch's ways extend below their block.
     let pills = blocks.iter().flat_map(|&(index, rect)| {
         let hooks = scene.hooks(index);
-        hooks.map(move |hook| (index, hook, canvas.pill_of(rect, hook)))
+        hooks.map(move |hook| (index, hook, canvas.pill_of(scene, (index, rect), hook)))
     });
     let pill = pills
         .filter(|_| canvas.readable())

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use gilk_engine::cfg::{BlockIndex, Cfg, Edge};
+use gilk_engine::cfg::{BlockEnd, BlockIndex, Cfg, Edge, EdgeKind};
 use gilk_engine::{HookType, InstrumentId};
 use gilk_samples::compare::{Change, Comparison, SideStats};
 use gilk_samples::metadata::InstrumentInfo;
@@ -16,6 +16,8 @@ const SILENT: &str = "elapsed-start";
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Heat {
     hits: BTreeMap<BlockIndex, u64>,
+    /// Hit counts of the ways of branches, where they were measured.
+    ways: BTreeMap<(BlockIndex, HookType), u64>,
     most: u64,
     /// Changes of the rates against an earlier recording, while two are compared.
     changes: BTreeMap<BlockIndex, BlockChange>,
@@ -42,13 +44,17 @@ impl BlockChange {
     }
 }
 
-/// Returns the instrument of each block that counts its hits best: with the most hits, because those
-/// that launch later have fewer, and before the block, because a call may not return to its end.
-/// `None` if the recording has no such function.
-fn counting<'a>(
-    record: &'a Record,
-    name: &str,
-) -> Option<BTreeMap<BlockIndex, &'a InstrumentInfo>> {
+/// Instruments that count hits in a function.
+struct Counting<'a> {
+    /// The one of each block that counts its hits best: with the most hits, because those that launch later have fewer, and
+    /// before the block, because a call may not return to its end.
+    blocks: BTreeMap<BlockIndex, &'a InstrumentInfo>,
+    /// The most hits of one at each way of a branch.
+    ways: BTreeMap<(BlockIndex, HookType), u64>,
+}
+
+/// Returns the instruments that count the hits of a function; `None` if the recording has no such function.
+fn counting<'a>(record: &'a Record, name: &str) -> Option<Counting<'a>> {
     // One with instruments beside counts of every block is there twice.
     let functions = record.metadata.functions.iter();
     let functions = functions.filter(|one| one.name == name);
@@ -57,27 +63,48 @@ fn counting<'a>(
         return None;
     }
     let mut best: BTreeMap<BlockIndex, ((bool, u64), &InstrumentInfo)> = BTreeMap::new();
+    let mut ways: BTreeMap<(BlockIndex, HookType), u64> = BTreeMap::new();
     for info in record.lanes() {
         // A recording may come from another program.
         let Some(id) = InstrumentId::unpack(info.id) else {
             continue;
         };
-        let is_way = matches!(id.hook, HookType::Taken | HookType::Untaken);
         let is_silent = info.instrument == SILENT || !info.counts_its_block();
-        if !majors.contains(&id.major) || is_way || is_silent {
+        if !majors.contains(&id.major) || is_silent {
+            continue;
+        }
+        let block = BlockIndex(id.block);
+        if is_way(id.hook) {
+            let most = ways.entry((block, id.hook)).or_default();
+            *most = record.hits(info).max(*most);
             continue;
         }
         let rank = (id.hook == HookType::Pre, record.hits(info));
-        let known = best.entry(BlockIndex(id.block)).or_insert((rank, info));
+        let known = best.entry(block).or_insert((rank, info));
         if rank > known.0 {
             *known = (rank, info);
         }
     }
-    Some(
-        best.into_iter()
-            .map(|(block, (_, info))| (block, info))
-            .collect(),
-    )
+    let best = best.into_iter();
+    Some(Counting {
+        blocks: best.map(|(block, (_, info))| (block, info)).collect(),
+        ways,
+    })
+}
+
+/// Returns whether a hook is a way of a branch.
+pub(crate) const fn is_way(hook: HookType) -> bool {
+    matches!(hook, HookType::Taken | HookType::Untaken)
+}
+
+/// Returns the way of a branch that an edge is.
+fn way(cfg: &Cfg, edge: &Edge) -> Option<HookType> {
+    let from = cfg.block(edge.from)?;
+    match edge.kind {
+        EdgeKind::Taken => Some(HookType::Taken),
+        EdgeKind::Fallthrough if from.end == BlockEnd::Conditional => Some(HookType::Untaken),
+        _ => None,
+    }
 }
 
 impl Heat {
@@ -87,7 +114,8 @@ impl Heat {
     pub fn of(record: &Record, name: &str) -> Option<Self> {
         let mut heat = Self::default();
         let counting = counting(record, name)?;
-        for (&block, info) in &counting {
+        heat.ways = counting.ways;
+        for (&block, info) in &counting.blocks {
             heat.hits.insert(block, record.hits(info));
         }
         // Every block is counted there, for no placement, and those that were not executed are not recorded.
@@ -99,8 +127,9 @@ impl Heat {
                 heat.hits.entry(BlockIndex(block)).or_default();
             }
         }
-        heat.most = heat.hits.values().copied().max().unwrap_or(0);
-        (!heat.hits.is_empty()).then_some(heat)
+        let counts = heat.hits.values().chain(heat.ways.values());
+        heat.most = counts.copied().max()?;
+        Some(heat)
     }
 
     /// Adds the changes of two compared recordings, of which `record` is the later one.
@@ -109,7 +138,8 @@ impl Heat {
             .iter()
             .map(|one| (one.label.as_str(), one))
             .collect();
-        for (block, info) in counting(record, name).unwrap_or_default() {
+        let counting = counting(record, name);
+        for (block, info) in counting.into_iter().flat_map(|counting| counting.blocks) {
             let Some(compared) = by_label.get(info.label.as_str()) else {
                 continue;
             };
@@ -136,10 +166,20 @@ impl Heat {
         self.hits.get(&block).copied()
     }
 
-    /// Returns how often an edge was taken, if it follows from the hits of blocks: the edge is the
-    /// only one out of its source or into its destination.
+    /// Returns the hits of a way of a block's branch that has an instrument.
+    #[must_use]
+    pub fn way(&self, block: BlockIndex, way: HookType) -> Option<u64> {
+        self.ways.get(&(block, way)).copied()
+    }
+
+    /// Returns how often an edge was taken, if it was measured, or follows from the hits of blocks: the edge is the only one
+    /// out of its source or into its destination.
     #[must_use]
     pub fn edge(&self, cfg: &Cfg, edge: &Edge) -> Option<u64> {
+        let measured = way(cfg, edge).and_then(|way| self.way(edge.from, way));
+        if measured.is_some() {
+            return measured;
+        }
         let only = |mut edges: Box<dyn Iterator<Item = &Edge> + '_>| {
             edges.next().is_some() && edges.next().is_none()
         };

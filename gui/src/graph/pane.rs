@@ -11,7 +11,7 @@ use crate::command::Command;
 use crate::icons::Icon;
 use crate::state::State;
 use crate::theme::{Tokens, code, space, text};
-use crate::{welcome, widgets};
+use crate::{object_names, welcome, widgets};
 
 /// Height of the start page in points, which is in the middle of the pane if it fits.
 const START: f32 = 330.0;
@@ -103,8 +103,10 @@ pub(crate) fn header(ui: &mut Ui, state: &State, commands: &mut Vec<Command>) {
     ui.with_layout(Layout::left_to_right(Align::Center), |ui| {
         widgets::icon_button(ui, Icon::Back, Command::Back, back, commands);
         widgets::icon_button(ui, Icon::Forward, Command::Forward, forward, commands);
-        let name = RichText::new(&scene.name).font(code(text::HEADING));
-        ui.add(egui::Label::new(name.color(tokens.strong)).truncate());
+        let name = object_names::fitting_here(ui, &scene.name, &code(text::HEADING));
+        let name = RichText::new(name).font(code(text::HEADING));
+        ui.add(egui::Label::new(name.color(tokens.strong)).truncate())
+            .on_hover_text(&scene.name);
         let count = |hook| scene.hookable(hook).count();
         let words = format!(
             "{} · hookable: {} pre, {} post",

@@ -100,6 +100,8 @@ pub struct Scene {
     pub layout: Layout,
     /// Appearance of each edge.
     pub looks: Vec<EdgeLook>,
+    /// Blocks whose branch leaves further to the right where it is taken.
+    taken_to_the_right: BTreeSet<BlockIndex>,
     /// The folded blocks.
     pub folded: BTreeSet<BlockIndex>,
     /// The regions that are shown as one box each, with their blocks in order.
@@ -137,9 +139,10 @@ impl Scene {
             })
             .collect();
         let layout = laid_out(&cfg, &shown, &BTreeSet::new(), &[], metrics);
-        let looks = drawn(&cfg)
+        let looks: Vec<EdgeLook> = drawn(&cfg)
             .map(|edge| look(&cfg, edge.from, edge.kind))
             .collect();
+        let taken_to_the_right = taken_to_the_right(&cfg, &looks, &layout);
         let (own, _) = name_and_address(&name);
         let prototype = image.types().and_then(|types| types.prototype(own));
         Some(Self {
@@ -151,6 +154,7 @@ impl Scene {
             shown,
             layout,
             looks,
+            taken_to_the_right,
             folded: BTreeSet::new(),
             regions: Vec::new(),
         })
@@ -165,8 +169,10 @@ impl Scene {
         regions: Vec<Vec<BlockIndex>>,
         metrics: Metrics,
     ) -> Self {
+        let layout = laid_out(&self.cfg, &self.shown, &folded, &regions, metrics);
         Self {
-            layout: laid_out(&self.cfg, &self.shown, &folded, &regions, metrics),
+            taken_to_the_right: taken_to_the_right(&self.cfg, &self.looks, &layout),
+            layout,
             folded,
             regions,
             ..self.clone()
@@ -238,6 +244,12 @@ impl Scene {
         self.cfg.tables.len() > MOST_OF_TABLES
     }
 
+    /// Returns whether the branch of a block leaves it further to the right where it is taken.
+    #[must_use]
+    pub fn is_taken_to_the_right(&self, block: BlockIndex) -> bool {
+        self.taken_to_the_right.contains(&block)
+    }
+
     /// Returns the destination of a block's branch when taken or not taken.
     #[must_use]
     pub fn follow(&self, block: BlockIndex, taken: bool) -> Option<BlockIndex> {
@@ -254,6 +266,26 @@ fn drawn(cfg: &Cfg) -> impl Iterator<Item = &Edge> {
     cfg.edges
         .iter()
         .chain(cfg.tables.iter().filter(move |_| tables))
+}
+
+/// Returns the blocks whose branch leaves further to the right where it is taken.
+fn taken_to_the_right(cfg: &Cfg, looks: &[EdgeLook], layout: &Layout) -> BTreeSet<BlockIndex> {
+    let mut starts: [BTreeMap<BlockIndex, f32>; 2] = Default::default();
+    let [taken, untaken] = &mut starts;
+    for ((edge, route), look) in drawn(cfg).zip(&layout.routes).zip(looks) {
+        // An edge within a region has none.
+        let Some(start) = route.points.first() else {
+            continue;
+        };
+        match look {
+            EdgeLook::True => taken.insert(edge.from, start.x),
+            EdgeLook::False => untaken.insert(edge.from, start.x),
+            EdgeLook::Jump | EdgeLook::Rare => None,
+        };
+    }
+    let is_right = |block: &BlockIndex, x: f32| untaken.get(block).is_some_and(|left| *left < x);
+    let blocks = taken.iter().filter(|(block, x)| is_right(block, **x));
+    blocks.map(|(block, _)| *block).collect()
 }
 
 /// Returns the bytes of a block, which the image has because its graph was made from them.

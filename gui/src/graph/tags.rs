@@ -4,10 +4,10 @@ use egui::{Align2, Color32, CornerRadius, Rect, Stroke, StrokeKind, Vec2, pos2, 
 use gilk_engine::HookType;
 use gilk_engine::cfg::BlockIndex;
 
-use super::heat::BlockChange;
+use super::heat::{BlockChange, is_way};
 use super::marks::Mark;
 use super::paint::{Canvas, Emphasis};
-use super::scene::inside;
+use super::scene::{Scene, inside};
 use crate::theme::{prose, text};
 use crate::widgets;
 
@@ -62,23 +62,43 @@ impl Canvas<'_> {
     }
 
     /// Returns the rectangle of a hook's pill: pre and post in the heading, the ways of the branch
-    /// below the block.
-    pub(crate) fn pill_of(&self, rect: Rect, hook: HookType) -> Rect {
+    /// below the block, each at the side of its edge, and as wide as its hits.
+    pub(crate) fn pill_of(
+        &self,
+        scene: &Scene,
+        (index, rect): (BlockIndex, Rect),
+        hook: HookType,
+    ) -> Rect {
         let zoom = self.camera.zoom;
         let size = vec2(40.0, 16.0) * zoom;
         let top = rect.top() + (inside::HEADING * zoom - size.y) / 2.0;
         let right = rect.right() - inside::PADDING * zoom;
         let post = Rect::from_min_size(pos2(right - size.x, top), size);
         let pre = post.translate(Vec2::new(-(size.x + 5.0 * zoom), 0.0));
-        let below = rect.center_bottom() + vec2(0.0, 10.0 * zoom);
-        let way = Rect::from_center_size(below, vec2(52.0, 14.0) * zoom);
-        let aside = vec2(30.0 * zoom, 0.0);
-        match hook {
-            HookType::Pre => pre,
-            HookType::Post => post,
-            HookType::Taken => way.translate(-aside),
-            HookType::Untaken => way.translate(aside),
+        if !is_way(hook) {
+            return if hook == HookType::Pre { pre } else { post };
         }
+        let mut size = vec2(52.0, 14.0) * zoom;
+        if let Some(words) = self.way_hits(index, hook) {
+            let font = prose(text::SMALL * zoom);
+            let all = format!("{hook} 9{words}");
+            let galley = self.painter.layout_no_wrap(all, font, self.tokens.canvas);
+            size.x = size.x.max(galley.size().x + 10.0 * zoom);
+        }
+        let below = rect.center_bottom() + vec2(0.0, 10.0 * zoom - size.y / 2.0);
+        let is_right = (hook == HookType::Taken) == scene.is_taken_to_the_right(index);
+        let aside = if is_right {
+            4.0 * zoom
+        } else {
+            -4.0 * zoom - size.x
+        };
+        Rect::from_min_size(below + vec2(aside, 0.0), size)
+    }
+
+    /// Returns the hits of a way of a branch that has an instrument, in words.
+    fn way_hits(&self, index: BlockIndex, way: HookType) -> Option<String> {
+        let hits = self.heat?.way(index, way)?;
+        Some(format!("  {} ×", widgets::grouped(hits)))
     }
 
     /// Draws the pill of a hook: outlined if free, filled if hooked, struck out if refused.
@@ -86,7 +106,7 @@ impl Canvas<'_> {
     /// Dots on its lower edge show the cost of the hook's tactic in steps above a direct splice.
     pub(crate) fn pill(
         &self,
-        rect: Rect,
+        (index, rect): (BlockIndex, Rect),
         hook: HookType,
         (mark, steps): (&Mark<'_>, usize),
         emphasis: Emphasis,
@@ -98,17 +118,18 @@ impl Canvas<'_> {
             Mark::Hooked(_) => (color, self.tokens.canvas),
             _ if emphasis.hovered || emphasis.selected => (self.tokens.hover, color),
             // Below the block, edges are drawn there.
-            _ if matches!(hook, HookType::Taken | HookType::Untaken) => (self.tokens.canvas, color),
+            _ if is_way(hook) => (self.tokens.canvas, color),
             _ => (Color32::TRANSPARENT, color),
         };
         self.painter.rect_filled(rect, corner, fill);
         let weight = if emphasis.selected { 1.8 } else { 1.0 };
         self.painter
             .rect_stroke(rect, corner, Stroke::new(weight, color), StrokeKind::Inside);
-        let label = match mark {
+        let mut label = match mark {
             Mark::Hooked(count) if *count > 1 => format!("{hook} {count}"),
             _ => hook.to_string(),
         };
+        label += &self.way_hits(index, hook).unwrap_or_default();
         let text = self.painter.text(
             rect.center(),
             Align2::CENTER_CENTER,

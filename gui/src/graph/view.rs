@@ -13,7 +13,7 @@ use gilk_engine::paths::Path;
 
 use super::camera::{Camera, Side};
 use super::find::{self, Find};
-use super::heat::{BlockChange, Heat};
+use super::heat::{BlockChange, Heat, is_way};
 use super::marks::{Hooked, Mark, cost_steps, sentence};
 use super::paint::{Canvas, Emphasis, Galleys};
 use super::scene::{Metrics, Scene, inside};
@@ -382,15 +382,18 @@ fn pills(
     block: (BlockIndex, Rect),
     commands: &mut Vec<Command>,
 ) -> bool {
-    let (index, place) = block;
+    let (index, _) = block;
     let mut hovering = false;
     // The ways of a branch have pills while they are of use: graphs have many branches.
     let dragged = DraggedInstrument::by(ui).is_some();
     let active = dragged || graph.selected == Some(index);
     for hook in scene.hooks(index) {
-        let pill = canvas.pill_of(place, hook);
-        let way = matches!(hook, HookType::Taken | HookType::Untaken);
-        let used = hooked.count(scene.function(), index, hook) > 0;
+        let pill = canvas.pill_of(scene, block, hook);
+        let way = is_way(hook);
+        let is_measured = canvas
+            .heat
+            .is_some_and(|heat| heat.way(index, hook).is_some());
+        let used = is_measured || hooked.count(scene.function(), index, hook) > 0;
         if !canvas.rect.contains_rect(pill) || (way && !active && !used) {
             continue;
         }
@@ -407,15 +410,19 @@ fn pills(
         } else {
             String::new()
         };
+        let hits = canvas.heat.and_then(|heat| heat.way(index, hook));
+        let hits = hits.map_or_else(String::new, |hits| {
+            format!(", {} hits", widgets::grouped(hits))
+        });
         let name = format!(
-            "{hook}-hook of block {}: {}{extra_cost}",
+            "{hook}-hook of block {}: {}{extra_cost}{hits}",
             index.0,
             mark.words()
         );
         let response = widgets::chosen(response, Role::Button, chosen, &name);
         hovering |= response.hovered();
         canvas.pill(
-            pill,
+            (index, pill),
             hook,
             (&mark, steps),
             Emphasis {

@@ -16,7 +16,7 @@ use crate::state::State;
 use crate::theme::{Tokens, code, prose, space, text};
 use crate::timeline::Range;
 use crate::timeline::scale::Scale;
-use crate::widgets;
+use crate::{object_names, widgets};
 
 /// Width of the column with names and times.
 const NAMES: f32 = 370.0;
@@ -155,15 +155,15 @@ fn group(
     }
     let at = pos2(name.left() + 16.0, name.center().y);
     widgets::triangle(ui.painter(), at, !folded, tokens.text);
-    let words = format!("{function}   {}", places.len());
     let font = code(text::CODE);
-    let galley = widgets::truncated(
-        ui.painter(),
-        words,
-        font,
-        tokens.strong,
-        name.width() - 40.0,
-    );
+    let room = name.width() - 40.0;
+    let count = format!("   {}", places.len());
+    let of_count = ui
+        .painter()
+        .layout_no_wrap(count.clone(), font.clone(), tokens.strong);
+    let left = room - of_count.size().x;
+    let words = object_names::fitting(ui.painter(), function, &font, left) + &*count;
+    let galley = widgets::truncated(ui.painter(), words.into_owned(), font, tokens.strong, room);
     let at = pos2(name.left() + 28.0, name.center().y - galley.size().y / 2.0);
     ui.painter().galley(at, galley, tokens.strong);
     let label = format!("bar of all of {function}");

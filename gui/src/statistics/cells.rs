@@ -3,7 +3,7 @@
 use egui::{Rect, Ui, pos2};
 
 use crate::theme::{code, prose, space, text};
-use crate::widgets;
+use crate::{object_names, widgets};
 
 /// Returns the cells of a row.
 pub(super) fn cells(rect: Rect, widths: &[f32]) -> impl Iterator<Item = Rect> {
@@ -37,5 +37,13 @@ pub(super) fn draw_cell(
         cell.right() - galley.size().x - 2.0
     };
     let at = pos2(left, cell.center().y - galley.size().y / 2.0);
+    ui.painter().galley(at, galley, color);
+}
+
+/// Draws a cell with the name of a function.
+pub(super) fn draw_function(ui: &Ui, cell: Rect, name: &str, color: egui::Color32) {
+    let room = cell.width() - space::SMALL;
+    let galley = object_names::laid_out(ui.painter(), name, code(text::SMALL), color, room);
+    let at = pos2(cell.left(), cell.center().y - galley.size().y / 2.0);
     ui.painter().galley(at, galley, color);
 }

@@ -65,6 +65,9 @@ pub(super) fn show(ui: &mut Ui, runs: &mut ComparedRuns, filter: &mut String) {
             widgets::grouped(runs.differing as u64),
             widgets::counted(runs.instruments.len(), "instrument")
         );
+        if runs.instruments.is_empty() {
+            "No instrument is in both recordings.".clone_into(&mut words);
+        }
         if runs.unmatched > 0 {
             words += &format!(
                 " {} in one recording only.",

@@ -7,10 +7,10 @@ use gilk_samples::metadata::Clock;
 
 use super::rows::StatisticsRow;
 use crate::command::Command;
-use crate::theme::{Tokens, code, space, text};
+use crate::theme::{Tokens, code, prose, space, text};
 use crate::timeline::histogram;
 use crate::timeline::scale::length;
-use crate::widgets;
+use crate::{object_names, widgets};
 
 /// Width of the panel in points.
 pub(super) const WIDTH: f32 = 300.0;
@@ -46,8 +46,9 @@ pub(super) fn show(
 fn contents(ui: &mut Ui, row: &StatisticsRow, clock: Clock, tokens: &Tokens) {
     ui.horizontal(|ui| {
         widgets::dot(ui, tokens.instrument(&row.instrument));
-        let name = RichText::new(&row.function).color(tokens.strong);
-        ui.add(egui::Label::new(name).truncate());
+        let name = object_names::fitting_here(ui, &row.function, &prose(text::BODY));
+        let name = egui::Label::new(RichText::new(name).color(tokens.strong)).truncate();
+        ui.add(name).on_hover_text(&row.function);
     });
     widgets::caption(ui, &row.instrument);
     if let Some(texts) = &row.texts {

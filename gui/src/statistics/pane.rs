@@ -8,7 +8,7 @@ use gilk_samples::Meaning;
 use gilk_samples::chart::scale;
 use gilk_samples::metadata::Clock;
 
-use super::cells::{cells, draw_cell};
+use super::cells::{cells, draw_cell, draw_function};
 use super::rows::StatisticsRow;
 use super::texts::TextCounts;
 use super::{Column, Statistics, StatisticsKey, comparison_view, detail};
@@ -274,6 +274,10 @@ fn line(ui: &mut Ui, row: &StatisticsRow, widths: &[f32], clock: Clock, selected
 }
 
 fn draw(ui: &Ui, cell: Rect, column: Column, words: String, color: egui::Color32, numbers: bool) {
+    if column == Column::Function && numbers {
+        draw_function(ui, cell, &words, color);
+        return;
+    }
     let name = matches!(column, Column::Function | Column::Instrument);
     draw_cell(ui, cell, name, words, color, numbers);
 }

@@ -400,14 +400,14 @@ impl Lane<'_> {
         // The scroll bar is at the right edge.
         let area = self.gutter.shrink2(vec2(space::TIGHT, 3.0));
         let area = area.with_max_x(area.right() - space::SMALL);
-        let font = prose(text::SMALL);
-        let galley = widgets::truncated(
-            self.margin,
-            words.to_owned(),
-            font,
-            self.tokens.weak,
-            area.width(),
-        );
+        let lay = |words: String| {
+            let font = prose(text::SMALL);
+            widgets::truncated(self.margin, words, font, self.tokens.weak, area.width())
+        };
+        let mut galley = lay(words.to_owned());
+        if galley.elided {
+            galley = lay(shortened(words));
+        }
         let at = align.align_size_within_rect(galley.size(), area).min;
         self.margin.galley(at, galley, self.tokens.weak);
     }
@@ -419,6 +419,16 @@ pub(crate) fn number(value: u64) -> String {
         format!("{value:#x}")
     } else {
         widgets::grouped(value)
+    }
+}
+
+/// Shortens a number in hexadecimal in its middle: neighbouring addresses differ at their ends.
+fn shortened(words: &str) -> String {
+    match (words.get(..4), words.len().checked_sub(5)) {
+        (Some(start), Some(end)) if words.starts_with("0x") => {
+            format!("{start}…{}", words.get(end..).unwrap_or_default())
+        }
+        _ => words.to_owned(),
     }
 }
 

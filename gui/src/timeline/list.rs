@@ -349,8 +349,17 @@ pub(crate) fn subject(metadata: &Metadata, info: &InstrumentInfo) -> String {
     name.map_or_else(label, str::to_owned)
 }
 
-/// Returns the label of an instrument without the name of its function.
+/// Splits a label into the process or the machine that it begins with, if any, and the rest.
+pub(crate) fn owner_of<'l>(label: &'l str, instrument: &str) -> (Option<&'l str>, &'l str) {
+    let owned = label.split_once(": ");
+    let owned = owned.filter(|(_, rest)| rest.starts_with(instrument));
+    owned.map_or((None, label), |(owner, rest)| (Some(owner), rest))
+}
+
+/// Returns the label of an instrument without the name of its function. The process or the machine that it begins with, if
+/// any, is at its end: those of many lanes are the same.
 pub(crate) fn place_of(label: &str, instrument: &str, function: &str) -> String {
+    let (owner, label) = owner_of(label, instrument);
     let place = label.strip_prefix(instrument).unwrap_or(label);
     let place = place.replacen(function, "", 1);
     let words: Vec<&str> = place
@@ -359,7 +368,11 @@ pub(crate) fn place_of(label: &str, instrument: &str, function: &str) -> String 
         .collect();
     let words = words.join(" ");
     let words = words.trim_start_matches([',', ' ']);
-    format!("{instrument} {words}").trim_end().to_owned()
+    let place = format!("{instrument} {words}");
+    match owner {
+        Some(owner) => format!("{} · {owner}", place.trim_end()),
+        None => place.trim_end().to_owned(),
+    }
 }
 
 /// Returns the name of the function with a major number.
@@ -474,6 +487,17 @@ mod tests {
         assert_eq!(words(&record, &view), ["alpha block 0"]);
         let list = LaneList::of(&record.metadata, &record.index.look(), &view);
         assert_eq!((list.shown, list.all), (1, 4));
+    }
+
+    #[test]
+    fn the_process_of_a_lane_is_after_its_place() {
+        let place = |label| place_of(label, "counter", "libc.so.6:random");
+        let here = "counter pre block 3";
+        assert_eq!(place("counter pre libc.so.6:random block 3"), here);
+        assert_eq!(
+            place("process 7 br: counter pre libc.so.6:random block 3"),
+            format!("{here} · process 7 br")
+        );
     }
 
     #[test]

@@ -19,8 +19,8 @@ use super::scale::{length, tick};
 use super::state::{CachedHistogram, LaneHits, Timeline};
 use crate::statistics::rows::hits;
 use crate::statistics::values::Values;
-use crate::theme::{Tokens, code, space, text};
-use crate::widgets;
+use crate::theme::{Tokens, code, prose, space, text};
+use crate::{object_names, widgets};
 
 /// Width of the statistics panel.
 pub(super) const WIDTH: f32 = 300.0;
@@ -100,8 +100,11 @@ fn counts(ui: &mut Ui, timeline: &mut Timeline, record: &Record, (from, to): (u6
                         widgets::dot(ui, tokens.instrument(&info.instrument));
                         // The function first, since labels begin alike and are cut at their ends.
                         let function = subject(&record.metadata, info);
+                        let font = prose(text::SMALL);
+                        let room = 0.6 * ui.available_width();
+                        let shown = object_names::fitting(ui.painter(), &function, &font, room);
                         let name = format!(
-                            "{function}  {}",
+                            "{shown}  {}",
                             place_of(&info.label, &info.instrument, &function)
                         );
                         let name = RichText::new(name).small().color(tokens.text);

@@ -12,12 +12,12 @@ use super::scale::{Scale, accuracy, moment, tick_label, ticks};
 use super::stack::LaneRow;
 use super::{Record, totals};
 use crate::theme::{Tokens, code, prose, space, text};
-use crate::widgets;
+use crate::{object_names, widgets};
 
 /// Width of the lanes' names, in points.
 pub(super) const NAMES: f32 = 270.0;
 /// Width of the lanes' scales, in points.
-pub(super) const GUTTER: f32 = 76.0;
+pub(super) const GUTTER: f32 = 92.0;
 
 pub(super) fn ruler(
     painter: &Painter,
@@ -151,7 +151,7 @@ pub(super) fn heading(
     let font = code(text::CODE);
     let hits = painter.layout_no_wrap(widgets::grouped(hits), font.clone(), tokens.text);
     let room = NAMES - space::PANEL - 14.0 - hits.size().x - 2.0 * space::SMALL;
-    let words = widgets::truncated(painter, title.to_owned(), font, tokens.strong, room);
+    let words = object_names::laid_out(painter, title, font, tokens.strong, room);
     let at = pos2(left, row.center().y - words.size().y / 2.0);
     painter.galley(at, words, tokens.strong);
     let at = pos2(
@@ -207,19 +207,30 @@ pub(super) fn name(
     painter.galley(at, number.clone(), tokens.strong);
     let room = right - number.size().x - left - 24.0;
     let function = list::subject(&record.metadata, info);
-    let title = widgets::truncated(
-        painter,
-        function.clone(),
-        prose(text::BODY),
-        tokens.strong,
-        room,
-    );
-    let at = pos2(left + 16.0, upper - title.size().y / 2.0);
-    painter.galley(at, title, tokens.strong);
     let machine = machine(record, info);
     let named = machine.map_or(0, |machine| machine.name.len() + 2);
     let label = of.owner.label(info);
     let label = label.get(named..).unwrap_or(&label);
+    let (process, label) = list::owner_of(label, &info.instrument);
+    // Lanes of many processes differ in nothing else.
+    let process = process.map(|process| {
+        let words = process.strip_prefix("process ").unwrap_or(process);
+        let font = prose(text::SMALL);
+        widgets::truncated(painter, words.to_owned(), font, tokens.weak, room / 2.0)
+    });
+    let of_process = process
+        .as_ref()
+        .map_or(0.0, |process| process.size().x + space::SMALL);
+    let font = prose(text::BODY);
+    let left_room = room - of_process;
+    let title = object_names::laid_out(painter, &function, font, tokens.strong, left_room);
+    let at = pos2(left + 16.0, upper - title.size().y / 2.0);
+    let end = at.x + title.size().x + space::SMALL;
+    painter.galley(at, title, tokens.strong);
+    if let Some(process) = process {
+        let at = pos2(end, upper - process.size().y / 2.0);
+        painter.galley(at, process, tokens.weak);
+    }
     // The function is above.
     let words = list::place_of(label, &info.instrument, &function);
     let machine_name = machine.map_or_else(String::new, |machine| format!("{} · ", machine.name));

@@ -14,6 +14,7 @@ mod cached_children;
 mod calls;
 mod desk;
 mod every;
+mod fifth_pass;
 mod fourth_pass;
 mod graph;
 mod keyboard;

@@ -19,7 +19,7 @@ use gilk_samples::{Batch, Meaning, Sample};
 use ilk_driver::client::{AggregateSummary, InstrumentSummary, Prediction, RunHits, Summary};
 
 /// Width of the lanes' scale in points.
-const SCALE: f32 = 76.0;
+const SCALE: f32 = 92.0;
 
 /// Opens a window with a run on its timeline.
 fn looking() -> Window {

@@ -14,7 +14,7 @@ use gilk_samples::Batch;
 use gilk_samples::recording::Writer;
 
 /// Width of the lanes' scales in points, to the right of their samples.
-const SCALE: f32 = 76.0;
+const SCALE: f32 = 92.0;
 
 fn timeline(harness: &mut Window) -> &mut Timeline {
     &mut harness.state_mut().state_mut().timeline

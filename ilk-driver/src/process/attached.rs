@@ -34,6 +34,8 @@ use crate::{Error, Result};
 
 /// Opcode of the one-byte trap.
 const INT3: u8 = 0xcc;
+/// Attempts to leave an object that is unloaded at once: its thread waits, so that its stack does not change.
+const ATTEMPTS_NOW: usize = 3;
 
 /// A process that counts the hits of a plan. They are removed when this is dropped, if they were not before.
 #[derive(Debug)]
@@ -471,6 +473,25 @@ impl Attached {
         let done = self.patched().remove(cleaned);
         self.removed = done.is_ok();
         done?;
+        self.file_number()
+    }
+
+    /// The same, without a longer wait for threads that are in its patches, or may return there; returns whether none is.
+    /// Otherwise the patches remain, unused, until the next attempt.
+    pub(super) fn leave_now(&mut self, cleaned: &mut Cleaned) -> Result<bool> {
+        self.unmap_objects()?;
+        cleaned.stopped = cleaned.stopped.max(self.stopped);
+        let busy = self.patched().take_out_within(ATTEMPTS_NOW, cleaned)?;
+        self.removed = busy.is_none();
+        // What is written there from now on is of others.
+        self.record.text.clear();
+        self.record.bounces.clear();
+        self.record.semaphores.clear();
+        Ok(self.removed)
+    }
+
+    /// The number of its file in the process, and in its forked children.
+    pub(super) fn file_number(&self) -> Result<u64> {
         number_of(self.pid, &self.counters)
     }
 

@@ -74,6 +74,9 @@ pub struct FollowedProcess<'p, P> {
     /// Removed first: no thread waits then.
     watch: Option<LinkerWatch>,
     live: Vec<LiveObject>,
+    /// Patches of unloaded objects to which the stack of a thread points: the one that unloads, say, which waits for this
+    /// program. Nothing enters them any more.
+    left_patches: Vec<Attached>,
     attached: Attached,
     /// Removed last, so that no child counts that waits.
     forks: Option<ForkWatch>,
@@ -115,6 +118,7 @@ impl<'p, P> FollowedProcess<'p, P> {
         Self {
             watch: None,
             live: Vec::new(),
+            left_patches: Vec::new(),
             pid: attached.pid(),
             attached,
             forks: None,
@@ -268,6 +272,7 @@ impl<'p, P> FollowedProcess<'p, P> {
             .partition(|object| is_known(&now, object));
         self.mapped = mapped;
         self.stacks().try_for_each(NumberedStacks::refresh)?;
+        self.remove_left_patches()?;
         for object in &gone {
             self.unloaded(object)?;
         }
@@ -335,7 +340,8 @@ impl<'p, P> FollowedProcess<'p, P> {
         }
     }
 
-    /// Keeps the counts of an object that was unloaded, and removes what was mapped for it.
+    /// Keeps the counts of an object that was unloaded, and removes what was mapped for it, at the next change of the objects
+    /// if not now.
     fn unloaded(&mut self, object: &Object) -> Result<()> {
         self.attached.forget(object.span);
         let live = std::mem::take(&mut self.live);
@@ -343,7 +349,21 @@ impl<'p, P> FollowedProcess<'p, P> {
         self.live = live;
         for mut gone in gone {
             gone.attached.forget(object.span);
-            self.end(gone)?;
+            let removed = gone.attached.leave_now(&mut self.cleaned);
+            let attached = self.kept(gone)?;
+            if !removed? {
+                self.left_patches.push(attached);
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes patches of unloaded objects to which no stack points any more.
+    fn remove_left_patches(&mut self) -> Result<()> {
+        for mut attached in std::mem::take(&mut self.left_patches) {
+            if !attached.leave_now(&mut self.cleaned)? {
+                self.left_patches.push(attached);
+            }
         }
         Ok(())
     }
@@ -351,6 +371,12 @@ impl<'p, P> FollowedProcess<'p, P> {
     /// Removes what was mapped for an object, and keeps its counts.
     fn end(&mut self, mut live: LiveObject) -> Result<()> {
         let left = live.attached.leave(&mut self.cleaned);
+        self.kept(live)?;
+        left.map(drop)
+    }
+
+    /// Keeps the counts, samples and stacks of an object whose instruments were removed.
+    fn kept(&mut self, mut live: LiveObject) -> Result<Attached> {
         let counts = live.attached.counts()?;
         self.left_stacks.add(live.attached.stacks.report()?);
         if let Some(rings) = &mut live.rings {
@@ -360,8 +386,8 @@ impl<'p, P> FollowedProcess<'p, P> {
         let rings = live.rings.take();
         self.left.extend(rings.map(|rings| (rings, first_major)));
         self.parts.add_load(live.part, counts);
-        self.files.insert(left?);
-        Ok(())
+        self.files.insert(live.attached.file_number()?);
+        Ok(live.attached)
     }
 
     /// Reads the words of all instruments.
@@ -413,6 +439,11 @@ impl<'p, P> FollowedProcess<'p, P> {
         }
         // The rest is removed first.
         self.cleaned = cleaned;
+        for mut attached in std::mem::take(&mut self.left_patches) {
+            if let Err(error) = attached.leave(&mut self.cleaned) {
+                failed.get_or_insert(error);
+            }
+        }
         for live in std::mem::take(&mut self.live) {
             if let Err(error) = self.end(live) {
                 failed.get_or_insert(error);

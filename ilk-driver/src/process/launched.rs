@@ -73,7 +73,7 @@ impl StartedProgram {
             };
             let child = command.spawn().map_err(Error::io(
                 program,
-                "The program cannot be started; write its path, or a name in PATH, after `--`.",
+                "The program cannot be started; write its path, or a name in PATH.",
             ))?;
             let launched = Self {
                 child,

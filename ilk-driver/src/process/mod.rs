@@ -46,6 +46,7 @@ mod objects;
 mod opened;
 mod pages;
 mod parts;
+mod places;
 mod planning;
 mod ptrace;
 mod record;

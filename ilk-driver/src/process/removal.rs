@@ -10,6 +10,8 @@ use gilk_engine::{Addr, Span};
 use super::ended::{ends, ends_now, is_absent};
 use super::maps::MappedSpan;
 use super::pages::TextPages;
+use super::places::Places;
+use super::ptrace::Tid;
 use super::record::{self, Client, Kept, Record, Semaphore, Written, is_ours};
 use super::remote::Remote;
 use super::stopped::{ATTEMPTS, Attempt, BETWEEN, Stopped, alone, quiet, quiet_now, traced};
@@ -63,19 +65,39 @@ impl Patched<'_> {
 
     /// Restores the text, then unmaps the arena and the counters. Forked children that wait still do so.
     pub(super) fn take_out(&self, cleaned: &mut Cleaned) -> Result<()> {
+        let busy = self.take_out_within(ATTEMPTS, cleaned)?;
+        cleaned.remains.extend(busy.map(|busy| {
+            format!(
+                "the stack of thread {busy} of process {} points into an arena, such as in the frame of a signal",
+                self.pid
+            )
+        }));
+        Ok(())
+    }
+
+    /// The same, with so many attempts to unmap; returns the thread by which the arena and the counters remain.
+    pub(super) fn take_out_within(
+        &self,
+        attempts: usize,
+        cleaned: &mut Cleaned,
+    ) -> Result<Option<Tid>> {
         let restored = traced(self.pid, || self.restore(cleaned));
         let removed = match restored {
-            Ok(()) if self.has_ended() => return Ok(()),
-            Ok(()) => traced(self.pid, || self.unmap(cleaned)),
-            failed => failed,
+            Ok(()) if self.has_ended() => return Ok(None),
+            Ok(()) => traced(self.pid, || self.unmap(attempts, cleaned)),
+            Err(error) => Err(error),
         };
         match removed {
-            Ok(()) if !cleaned.processes.contains(&self.pid) => cleaned.processes.push(self.pid),
+            Ok(busy) => {
+                if !cleaned.processes.contains(&self.pid) {
+                    cleaned.processes.push(self.pid);
+                }
+                Ok(busy)
+            }
             // It was killed meanwhile.
-            Err(_) if ends_now(|| self.has_ended()) => {}
-            removed => return removed,
+            Err(_) if ends_now(|| self.has_ended()) => Ok(None),
+            Err(error) => Err(error),
         }
-        Ok(())
     }
 
     /// Writes the original text, as far as the process has not unmapped it.
@@ -175,13 +197,17 @@ impl Patched<'_> {
         refused(self.pid, format!("{what} cannot be read ({error})"))
     }
 
-    /// Unmaps the arenas and the counters once no thread is in a patch or will return to one.
-    fn unmap(&self, cleaned: &mut Cleaned) -> Result<()> {
-        let mut busy = 0;
-        for _ in 0..ATTEMPTS {
+    /// Unmaps the arenas and the counters once no thread is in a patch or will return to one; returns one that always was.
+    fn unmap(&self, attempts: usize, cleaned: &mut Cleaned) -> Result<Option<Tid>> {
+        let arenas = Places::arenas(&self.record.arenas);
+        let mut busy = None;
+        for attempt in 0..attempts {
+            if attempt > 0 {
+                std::thread::sleep(BETWEEN);
+            }
             let stopped = Stopped::stop(self.pid)?;
-            let inside = stopped.inside(self.memory, &self.record.arenas)?;
-            if inside.is_empty() {
+            busy = stopped.inside(self.memory, &arenas)?.first().copied();
+            if busy.is_none() {
                 self.disarm(&stopped)?;
                 // A filter may end the process for a system call of the removal.
                 if stopped.unfiltered().is_none() {
@@ -189,25 +215,18 @@ impl Patched<'_> {
                         "process {} filters its system calls (seccomp) since it was instrumented",
                         self.pid
                     ));
-                    return Ok(());
+                    return Ok(None);
                 }
                 let maps = maps::read(self.pid)?;
                 let remote = Remote::of(self.pid, &stopped, self.memory, &maps)?;
                 self.unmap_by(&remote, &maps)?;
             }
             cleaned.stopped = cleaned.stopped.max(stopped.duration());
-            drop(stopped);
-            match inside.first() {
-                None => return Ok(()),
-                Some(&tid) => busy = tid,
+            if busy.is_none() {
+                break;
             }
-            std::thread::sleep(BETWEEN);
         }
-        cleaned.remains.push(format!(
-            "the stack of thread {busy} of process {} points into an arena, such as in the frame of a signal",
-            self.pid
-        ));
-        Ok(())
+        Ok(busy)
     }
 
     /// Unmaps the arenas and the counters by a thread of the process.
@@ -309,7 +328,7 @@ pub(super) fn have_left_patches(file: u64, stopped: &mut Duration) -> bool {
         let _alone = alone();
         let begun = Instant::now();
         let left = traced(pid, || {
-            let moment = quiet_now(pid, &memory, arenas)?;
+            let moment = quiet_now(pid, &memory, &Places::arenas(arenas))?;
             Ok(matches!(moment, Attempt::Quiet(_)))
         });
         *stopped = begun.elapsed().max(*stopped);

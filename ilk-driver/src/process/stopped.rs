@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use gilk_engine::{Addr, Span};
 
 use super::maps::{self, MappedSpan};
+use super::places::Places;
 use super::ptrace::{self, Registers, Rseq, Tid};
 use super::{proc, refused, text};
 use crate::{Error, Result};
@@ -49,9 +50,10 @@ pub(super) fn traced<T: Send>(pid: u32, work: impl FnOnce() -> Result<T> + Send)
 
 /// Stops a process in a moment when no thread is in some spans, or will return there.
 pub(super) fn quiet(pid: u32, memory: &File, avoided: &[Span]) -> Result<Stopped> {
+    let avoided = Places::text(avoided);
     let mut busy = 0;
     for _ in 0..ATTEMPTS {
-        match quiet_now(pid, memory, avoided)? {
+        match quiet_now(pid, memory, &avoided)? {
             Attempt::Quiet(stopped) => return Ok(stopped),
             Attempt::Busy(tid) => busy = tid,
         }
@@ -78,9 +80,9 @@ pub(super) enum Attempt {
     Busy(Tid),
 }
 
-/// Stops a process, and lets the threads that are in some spans, or will return there, leave them within a few
+/// Stops a process, and lets the threads that are in some places, or will return there, leave them within a few
 /// milliseconds.
-pub(super) fn quiet_now(pid: u32, memory: &File, avoided: &[Span]) -> Result<Attempt> {
+pub(super) fn quiet_now(pid: u32, memory: &File, avoided: &Places) -> Result<Attempt> {
     let mut stopped = Stopped::stop(pid)?;
     loop {
         let inside = stopped.inside(memory, avoided)?;
@@ -274,34 +276,30 @@ impl Stopped {
         self.begun.elapsed()
     }
 
-    /// Returns the threads that execute in one of some spans, or will return there from a handler of a signal.
-    /// Everything on the stacks counts, so a thread may be found that will not.
-    pub(super) fn inside(&self, memory: &File, spans: &[Span]) -> Result<Vec<Tid>> {
-        let spans = Span::merged(spans.to_vec());
+    /// Returns the threads that execute in some places, or will return there from a handler of a signal. Nearly
+    /// [everything on the stacks](Places::are_on_stack) counts, so a thread may be found that will not.
+    pub(super) fn inside(&self, memory: &File, places: &Places) -> Result<Vec<Tid>> {
         let mut inside = Vec::new();
-        if spans.is_empty() {
+        if places.is_empty() {
             return Ok(inside);
         }
         let maps = maps::read(self.pid)?;
-        let within = |at: u64| {
-            let after = spans.partition_point(|span| span.start.0 <= at);
-            let before = after.checked_sub(1).and_then(|before| spans.get(before));
-            before.is_some_and(|span| span.contains(Addr(at)))
-        };
         for thread in &self.threads {
-            if within(thread.registers.rip) || self.on_stack(memory, &maps, thread, &within)? {
+            let executes = places.contain(thread.registers.rip);
+            if executes || self.returns(memory, &maps, thread, places)? {
                 inside.push(thread.tid);
             }
         }
         Ok(inside)
     }
 
-    fn on_stack(
+    /// Returns whether a thread may return to some places.
+    fn returns(
         &self,
         memory: &File,
         maps: &[MappedSpan],
         thread: &Thread,
-        within: &dyn Fn(u64) -> bool,
+        places: &Places,
     ) -> Result<bool> {
         let top = thread.registers.rsp & !7;
         let stack = maps.iter().find(|one| one.span.contains(Addr(top)));
@@ -322,7 +320,8 @@ impl Stopped {
             )
         })?;
         let (words, _) = bytes.as_chunks::<8>();
-        Ok(words.iter().any(|word| within(u64::from_le_bytes(*word))))
+        let words: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
+        Ok(places.are_on_stack(memory, &words))
     }
 }
 

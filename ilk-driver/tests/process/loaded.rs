@@ -297,6 +297,40 @@ fn totals_and_samples_of_all_loads_are_recorded() {
     assert!(placed.is_some_and(|placed| placed.contains("work")));
 }
 
+/// Patches call code that reads memory, so that addresses within the arena remain on the stack of a thread that unloads the
+/// library next.
+#[test]
+fn patches_that_have_read_memory_are_removed_when_their_library_is_unloaded() {
+    let mut program = loading(false);
+    let before = program.text();
+    let script = format!("entry:{WORK} {{ @calls = count(); @read = sum(*(u64 *)arg0) }}");
+    let following = Following::start(program.pid(), &["-e", &script]);
+    let mapped = |program: &Counted| {
+        let maps = program.maps();
+        let lines = maps.lines().filter(|line| line.contains("memfd:gilk"));
+        lines.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let watch = mapped(&program);
+    for _ in 0..3 {
+        program.does("alone");
+        assert_eq!(mapped(&program), watch);
+    }
+    let (calls, loaded) = program.does("together");
+    let pid = following.client.id().to_string();
+    let interrupted = Command::new("kill").args(["-INT", &pid]).status();
+    assert!(interrupted.unwrap().success());
+    let shown = following.end();
+    assert_eq!(loads(&shown), loaded, "{shown}");
+    let counted = shown.lines().find(|line| line.contains("@calls of"));
+    let counted = counted.and_then(|line| line.split_whitespace().next());
+    let counted = counted.map(|number| number.replace(',', ""));
+    assert_eq!(counted, Some(calls.to_string()), "{shown}");
+    assert!(!shown.contains("points into an arena"), "{shown}");
+    assert!(!program.maps().contains("memfd:gilk"), "{}", program.maps());
+    assert_eq!(program.text(), before);
+    program.end();
+}
+
 #[test]
 fn a_library_that_comes_and_goes_is_instrumented_at_any_moment() {
     let mut program = loading(false);
