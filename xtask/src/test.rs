@@ -75,7 +75,7 @@ pub(crate) enum Extent {
 }
 
 /// Variables of a long run: tests read them and do more.
-const LONG: [(&str, &str); 20] = [
+const LONG: [(&str, &str); 21] = [
     ("GILK_EXECUTED", "3000000"),
     ("GILK_KPROBED", "copy_process"),
     ("GILK_DIRECTORIES", "2"),
@@ -87,6 +87,7 @@ const LONG: [(&str, &str); 20] = [
     ("GILK_STEP", "3"),
     ("GILK_STEPS", "50000"),
     ("GILK_PART", "1"),
+    ("GILK_LONGEST_FOLLOWED", "1000000000"),
     ("GILK_PROGRAMS", "7"),
     ("GILK_CLIENTS", "40"),
     ("GILK_ROUNDS", "4"),

@@ -239,7 +239,7 @@ fn blocks_reachable_only_from_each_other_are_refused() {
 }
 
 proptest! {
-    #![proptest_config(few_cases(500))]
+    #![proptest_config(few_cases(300))]
 
     #[test]
     fn each_hit_passes_one_point((traced, pieces) in pieces(), chosen in proptest::collection::vec(any::<bool>(), 1..40), seed in any::<u64>()) {

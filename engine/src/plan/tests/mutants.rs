@@ -278,7 +278,7 @@ fn changed(good: &Plan, random: &mut Choices) -> (Mutated, Plan) {
 }
 
 proptest! {
-    #![proptest_config(few_cases(30))]
+    #![proptest_config(few_cases(20))]
 
     /// Sites at random and the placement's own, with random times: a plan that passes is played with
     /// threads that walk meanwhile, and does what its instruments say.
