@@ -149,7 +149,7 @@ fn paths_of_object((path, file): (&Path, &[u8]), root: &Path) -> Result<ObjectPa
     let below = |path: &Path| root.join(path.strip_prefix("/").unwrap_or(path));
     let build_id = object.build_id().ok().flatten();
     let mut paths = Vec::new();
-    if object.section_by_name(".debug_info").is_some() {
+    if has_debug_info(&object) {
         paths.push(below(path));
     }
     // Without an identifier no other file is known to be of the same build.
@@ -174,6 +174,10 @@ fn paths_of_object((path, file): (&Path, &[u8]), root: &Path) -> Result<ObjectPa
         paths,
         build_id: build_id.map(<[u8]>::to_vec),
     })
+}
+
+fn has_debug_info(object: &object::File<'_>) -> bool {
+    object.section_by_name(".debug_info").is_some()
 }
 
 /// Returns the first file that is found and read, or the first error if none is right.
@@ -403,6 +407,11 @@ impl Sources {
         first_of_object((path, file), root, slide, |path, identity| {
             Self::read(path, identity, watch)
         })
+    }
+
+    /// Returns whether the bytes of an object have debug information themselves.
+    pub(crate) fn are_in(file: &[u8]) -> bool {
+        object::File::parse(file).is_ok_and(|object| has_debug_info(&object))
     }
 
     /// Reads the debug information of `image` from the file at `path`; returns `None` if `watch`

@@ -9,6 +9,7 @@ use gilk_engine::Addr;
 use super::maps::{self, MappedSpan};
 use super::names::ProcessNames;
 use super::proc;
+use super::subject::is_of_program;
 use crate::sources::{SourceLine, Sources};
 
 /// The debug information of the files that lines were looked for in; each is read when it is first needed.
@@ -58,6 +59,10 @@ fn read(pid: u32, mapping: &MappedSpan) -> Result<Option<Sources>, String> {
     let Some(slide) = maps::slide(&bytes, mapping) else {
         return Ok(None);
     };
+    // A separate file of a library takes longer to read than many programs run, and few people have its sources.
+    if !is_of_program(&bytes) && !Sources::are_in(&bytes) {
+        return Ok(None);
+    }
     let root = proc(pid, "root");
     // That of a process that has ended is not known any more.
     let root = match root.exists() {

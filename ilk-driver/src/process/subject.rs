@@ -19,6 +19,8 @@ use crate::{Error, Result};
 const GROUP: u64 = 1 << 30;
 /// Bit of `DT_FLAGS` (the ABI's chapter 5): relocations are in segments that are not writable.
 const DF_TEXTREL: u64 = 4;
+/// Bit of `DT_FLAGS_1`: an executable whose addresses are relative.
+const DF_1_PIE: u64 = 0x0800_0000;
 
 /// Objects of a process, and all that is known of it for the layout of what will be mapped there.
 #[derive(Debug)]
@@ -243,18 +245,39 @@ fn image_with(
 
 /// Returns whether the dynamic linker writes into the code of an object.
 pub(super) fn relocates_code(file: &[u8]) -> bool {
-    let relocates = || {
-        let header = object::elf::FileHeader64::<Endianness>::parse(file).ok()?;
-        let endian = header.endian().ok()?;
-        let mut segments = header.program_headers(endian, file).ok()?.iter();
-        let entries = segments.find_map(|segment| segment.dynamic(endian, file).ok()?)?;
-        Some(entries.iter().any(|entry| match entry.d_tag(endian) {
+    dynamic(file)
+        .into_iter()
+        .flatten()
+        .any(|(tag, value)| match tag {
             object::elf::DT_TEXTREL => true,
-            object::elf::DT_FLAGS => entry.d_val(endian) & DF_TEXTREL != 0,
+            object::elf::DT_FLAGS => value & DF_TEXTREL != 0,
             _ => false,
-        }))
-    };
-    relocates().unwrap_or(false)
+        })
+}
+
+/// Returns whether a file is a program and not a library that programs load.
+pub(super) fn is_of_program(file: &[u8]) -> bool {
+    let header = object::elf::FileHeader64::<Endianness>::parse(file);
+    let is_fixed = header.is_ok_and(|header| {
+        let endian = header.endian();
+        endian.is_ok_and(|endian| header.e_type(endian) == object::elf::ET_EXEC)
+    });
+    let is_marked = |(tag, value)| tag == object::elf::DT_FLAGS_1 && value & DF_1_PIE != 0;
+    is_fixed || dynamic(file).into_iter().flatten().any(is_marked)
+}
+
+/// Returns the entries of the dynamic section: tags and values.
+fn dynamic(file: &[u8]) -> Option<Vec<(object::elf::DynamicTag, u64)>> {
+    let header = object::elf::FileHeader64::<Endianness>::parse(file).ok()?;
+    let endian = header.endian().ok()?;
+    let mut segments = header.program_headers(endian, file).ok()?.iter();
+    let entries = segments.find_map(|segment| segment.dynamic(endian, file).ok()?)?;
+    let words = entries.iter();
+    Some(
+        words
+            .map(|entry| (entry.d_tag(endian), entry.d_val(endian)))
+            .collect(),
+    )
 }
 
 /// Returns the spans of objects that share an arena, by address, with the bytes of code in each.

@@ -172,6 +172,42 @@ fn counted_blocks_have_their_source_lines() {
     let report = counted(&["-o", "none.arrow"], "./none");
     let block = report.lines().find(|line| line.contains("add+")).unwrap();
     assert!(block.contains(" (none), "), "{block}");
+    // That of a program may be in a file of its own; that of a library may not, as it takes longer to read.
+    compiled("library.so", &["-g", "-shared", "-fPIC", "-Dmain=run"]);
+    std::fs::write(
+        folder.join("caller.c"),
+        "int run(void); int main(void) { return run(); }",
+    )
+    .unwrap();
+    super::compile(Command::new("cc").current_dir(folder).args([
+        "-g",
+        "-o",
+        "caller",
+        "caller.c",
+        "./library.so",
+    ]));
+    let separate = |name: &str| {
+        let debug = format!("{name}.debug");
+        let link = format!("--add-gnu-debuglink={debug}");
+        for options in [
+            vec!["--only-keep-debug", name, &debug],
+            vec!["--strip-debug", &link, name],
+        ] {
+            super::compile(Command::new("objcopy").current_dir(folder).args(options));
+        }
+    };
+    let places = |recording: &str| {
+        counted(&["-o", recording], "./caller");
+        let shown = text(&ilk(folder, &["stats", recording]).stdout);
+        ["library.so:add block", " main block"].map(|block| {
+            let line = shown.lines().find(|line| line.contains(block));
+            line.unwrap_or_else(|| panic!("{shown}")).contains(" at ")
+        })
+    };
+    assert_eq!(places("own.arrow"), [true; 2]);
+    separate("library.so");
+    separate("caller");
+    assert_eq!(places("other.arrow"), [false, true]);
 }
 
 /// A program that calls a function of assembly, whose debug information says nothing of its arguments, and executes what its
