@@ -60,7 +60,7 @@ pub(super) fn build_with(
     parts: &ElfParts<'_>,
     targets: &dyn Fn(&ObjectCode<'_>, &Function) -> std::result::Result<JumpTargets, Refusal>,
 ) -> Result<Image> {
-    let contents = Contents::read(parts.file, parts.slide)?;
+    let contents = Contents::read(parts.file, parts.slide, parts.debug)?;
     let of_file = contents.memory.iter().map(|&(at, bytes)| (at, bytes));
     let of_file = Memory::new(of_file);
     for section in &contents.sections {
@@ -289,13 +289,11 @@ fn symbols(
             (_, true) => b't',
             _ => b'T',
         };
-        // A name's version is not part of it: the name@address of sessions is another.
-        let name = symbol.name.split('@').next().unwrap_or(&symbol.name);
-        if symbol.resolver {
-            push(symbol.at, kind, &format!("{name}.resolver"))?;
-        } else {
-            push(symbol.at, kind, name)?;
-        }
+        push(
+            symbol.at,
+            kind,
+            &names::shown(&symbol.name, symbol.resolver),
+        )?;
     }
     for stub in stubs {
         if let Some(name) = &stub.symbol {

@@ -2,22 +2,25 @@
 //! supplement).
 
 use object::LittleEndian;
+use object::StringTable;
 use object::elf::{
     DT_FINI, DT_INIT, EM_X86_64, ET_DYN, ET_EXEC, FileHeader64, PF_X, PT_LOAD, R_X86_64_64,
     R_X86_64_GLOB_DAT, R_X86_64_IRELATIVE, R_X86_64_JUMP_SLOT, R_X86_64_RELATIVE,
     R_X86_64_RELATIVE64, SHF_ALLOC, SHF_EXECINSTR, SHF_WRITE, SHN_ABS, SHN_UNDEF, SHT_DYNSYM,
     SHT_NOBITS, SHT_SYMTAB, STB_LOCAL, STB_WEAK, STT_FUNC, STT_GNU_IFUNC, STV_DEFAULT,
-    STV_PROTECTED,
+    STV_PROTECTED, Sym64,
 };
+use object::read::ReadRef;
 use object::read::elf::{
     Dyn, FileHeader, ProgramHeader, Rela, SectionHeader, SectionTable, Sym, SymbolTable,
 };
 
+use super::debug::DebugSymbols;
 use super::probes::{self, NoteAddress};
 use crate::code::StaticProbe;
 use crate::{Addr, Error, Result, Span};
 
-const ENDIAN: LittleEndian = LittleEndian;
+pub(super) const ENDIAN: LittleEndian = LittleEndian;
 
 /// The first bytes of ELF files.
 const MAGIC: &[u8] = b"\x7fELF";
@@ -40,7 +43,7 @@ pub(super) struct LoadedSection {
     pub(super) held: bool,
 }
 
-/// A symbol of a function, from `.symtab` or `.dynsym`.
+/// A symbol of a function, from `.symtab`, of the object or its separate debug file, or from `.dynsym`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct CodeSymbol {
     pub(super) at: Addr,
@@ -142,12 +145,13 @@ type Sections<'f> = SectionTable<'f, FileHeader64<LittleEndian>>;
 type ElfSymbols<'f> = SymbolTable<'f, FileHeader64<LittleEndian>>;
 
 impl<'f> Contents<'f> {
-    /// Reads the file of an object that is loaded `slide` bytes above the addresses in it.
+    /// Reads the file of an object that is loaded `slide` bytes above the addresses in it, with the symbols of its separate
+    /// debug file, if it has one.
     ///
     /// # Errors
     /// [`Error::Elf`] if it is not a program or a library for x86-64, damaged, or without section
-    /// headers.
-    pub(super) fn read(file: &'f [u8], slide: u64) -> Result<Self> {
+    /// headers; or if the debug file is of another build.
+    pub(super) fn read(file: &'f [u8], slide: u64, debug: Option<&DebugSymbols>) -> Result<Self> {
         if !file.starts_with(MAGIC) || !matches!(file.get(4..6), Some([2, 1])) {
             return Err(bad("it is not an ELF file of 64 bits, little-endian"));
         }
@@ -184,8 +188,12 @@ impl<'f> Contents<'f> {
                 .map_err(|error| damaged("symbols", error))
         };
         let (all, dynamic) = (symbols_of(SHT_SYMTAB)?, symbols_of(SHT_DYNSYM)?);
-        let mut symbols = code_symbols(&dynamic, slide, true);
-        symbols.extend(code_symbols(&all, slide, false));
+        let build_id = build_id(&table, file);
+        let mut symbols = code_symbols(dynamic.symbols(), dynamic.strings(), slide, true);
+        symbols.extend(code_symbols(all.symbols(), all.strings(), slide, false));
+        if let Some(debug) = debug {
+            symbols.extend(debug.of_object(build_id.as_deref(), &code_spans(&table), slide)?);
+        }
         symbols.retain(|symbol| {
             sections
                 .iter()
@@ -196,7 +204,6 @@ impl<'f> Contents<'f> {
         if header.e_entry(ENDIAN) != 0 {
             roots.push(Addr(header.e_entry(ENDIAN)).add(slide));
         }
-        let build_id = build_id(&table, file);
         let probes = static_probes_of(&table, file, slide, &sections);
         Ok(Self {
             fixed_addresses,
@@ -321,14 +328,33 @@ fn sections(table: &Sections<'_>, slide: u64, extent: Span) -> Result<Vec<Loaded
     Ok(sections)
 }
 
-fn code_symbols(table: &ElfSymbols<'_>, slide: u64, dynamic: bool) -> Vec<CodeSymbol> {
-    let code = table.iter().filter(|symbol| {
+/// Returns the addresses and bytes of the sections of code, in the order of their headers; those of a debug file have
+/// no contents.
+pub(super) fn code_spans<'d, R: ReadRef<'d>>(
+    table: &SectionTable<'d, FileHeader64<LittleEndian>, R>,
+) -> Vec<(u64, u64)> {
+    let code = table.iter().filter(|section| {
+        let flags = section.sh_flags(ENDIAN);
+        flags.contains(SHF_ALLOC) && flags.contains(SHF_EXECINSTR)
+    });
+    code.map(|section| (section.sh_addr(ENDIAN), section.sh_size(ENDIAN)))
+        .collect()
+}
+
+/// Returns the symbols of functions of a table.
+pub(super) fn code_symbols(
+    symbols: &[Sym64<LittleEndian>],
+    names: StringTable<'_>,
+    slide: u64,
+    dynamic: bool,
+) -> Vec<CodeSymbol> {
+    let code = symbols.iter().filter(|symbol| {
         matches!(symbol.st_type(), STT_FUNC | STT_GNU_IFUNC)
             && !matches!(symbol.st_shndx(ENDIAN), SHN_UNDEF | SHN_ABS)
     });
     code.filter_map(|symbol| {
         // A name that cannot be read names nothing; the function keeps its frame entry.
-        let name = table.symbol_name(ENDIAN, symbol).ok()?;
+        let name = symbol.name(ENDIAN, names).ok()?;
         let visible = matches!(symbol.st_visibility(), STV_DEFAULT | STV_PROTECTED);
         let local = symbol.st_bind() == STB_LOCAL;
         Some(CodeSymbol {
@@ -448,7 +474,10 @@ fn dynamic_entries(table: &Sections<'_>, file: &[u8], slide: u64) -> Result<Vec<
 }
 
 /// The identifier in the note of GNU ld's `--build-id`; a file may do without.
-fn build_id(table: &Sections<'_>, file: &[u8]) -> Option<Vec<u8>> {
+pub(super) fn build_id<'d, R: ReadRef<'d>>(
+    table: &SectionTable<'d, FileHeader64<LittleEndian>, R>,
+    file: R,
+) -> Option<Vec<u8>> {
     table.iter().find_map(|section| {
         let mut notes = section.notes(ENDIAN, file).ok()??;
         while let Ok(Some(note)) = notes.next() {

@@ -1,5 +1,7 @@
 //! Facts about functions of programs by their names.
 
+use std::borrow::Cow;
+
 use crate::code::{KnownNames, Symbols};
 
 /// The names that mean something to control flow.
@@ -8,6 +10,16 @@ pub(super) const KNOWN: KnownNames = KnownNames {
     is_indirect_thunk,
     never_returns,
 };
+
+/// Returns the name of a function with a symbol. A version is not part of it: the name@address of sessions is another. One
+/// that chooses an implementation is not what its callers mean by the name.
+pub(super) fn shown(symbol: &str, resolver: bool) -> Cow<'_, str> {
+    let name = symbol.split('@').next().unwrap_or(symbol);
+    match resolver {
+        true => Cow::Owned(format!("{name}.resolver")),
+        false => Cow::Borrowed(name),
+    }
+}
 
 /// Orders the names of one address by how unlikely people are to write them.
 pub(super) fn strangeness(name: &str, weak: bool) -> impl Ord + use<> {
