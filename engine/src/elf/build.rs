@@ -60,7 +60,12 @@ pub(super) fn build_with(
     parts: &ElfParts<'_>,
     targets: &dyn Fn(&ObjectCode<'_>, &Function) -> std::result::Result<JumpTargets, Refusal>,
 ) -> Result<Image> {
-    let contents = Contents::read(parts.file, parts.slide, parts.debug)?;
+    let mut contents = Contents::read(parts.file, parts.slide)?;
+    if let Some(debug) = parts.debug {
+        let (build_id, code) = (contents.build_id.as_deref(), &contents.linked_code);
+        let symbols = debug.of_object(build_id, code, parts.slide)?;
+        contents.add_symbols(symbols);
+    }
     let of_file = contents.memory.iter().map(|&(at, bytes)| (at, bytes));
     let of_file = Memory::new(of_file);
     for section in &contents.sections {

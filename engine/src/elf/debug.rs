@@ -81,7 +81,7 @@ impl DebugSymbols {
         build_id: Option<&[u8]>,
         code: &[(u64, u64)],
         slide: u64,
-    ) -> Result<impl Iterator<Item = CodeSymbol>> {
+    ) -> Result<impl Iterator<Item = CodeSymbol> + use<'_>> {
         let name = &self.name;
         if build_id != Some(&*self.build_id) {
             return Err(bad(format!("its debug file {name} is of another build")));
@@ -110,10 +110,10 @@ impl DebugSymbols {
     }
 }
 
-/// A symbol of a function.
+/// A symbol by which a function may be named.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FunctionSymbol {
-    /// Where the function begins.
+    /// Address of the first instruction.
     pub at: Addr,
     /// Bytes; 0 if the file does not say.
     pub size: u64,

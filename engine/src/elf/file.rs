@@ -15,7 +15,6 @@ use object::read::elf::{
     Dyn, FileHeader, ProgramHeader, Rela, SectionHeader, SectionTable, Sym, SymbolTable,
 };
 
-use super::debug::DebugSymbols;
 use super::probes::{self, NoteAddress};
 use crate::code::StaticProbe;
 use crate::{Addr, Error, Result, Span};
@@ -80,6 +79,8 @@ pub(super) struct Contents<'f> {
     pub(super) extent: Span,
     /// By address.
     pub(super) sections: Vec<LoadedSection>,
+    /// The [`code_spans`] of the file.
+    pub(super) linked_code: Vec<(u64, u64)>,
     pub(super) symbols: Vec<CodeSymbol>,
     /// By address.
     pub(super) words: Vec<Word>,
@@ -145,13 +146,12 @@ type Sections<'f> = SectionTable<'f, FileHeader64<LittleEndian>>;
 type ElfSymbols<'f> = SymbolTable<'f, FileHeader64<LittleEndian>>;
 
 impl<'f> Contents<'f> {
-    /// Reads the file of an object that is loaded `slide` bytes above the addresses in it, with the symbols of its separate
-    /// debug file, if it has one.
+    /// Reads the file of an object that is loaded `slide` bytes above the addresses in it.
     ///
     /// # Errors
     /// [`Error::Elf`] if it is not a program or a library for x86-64, damaged, or without section
-    /// headers; or if the debug file is of another build.
-    pub(super) fn read(file: &'f [u8], slide: u64, debug: Option<&DebugSymbols>) -> Result<Self> {
+    /// headers.
+    pub(super) fn read(file: &'f [u8], slide: u64) -> Result<Self> {
         if !file.starts_with(MAGIC) || !matches!(file.get(4..6), Some([2, 1])) {
             return Err(bad("it is not an ELF file of 64 bits, little-endian"));
         }
@@ -188,17 +188,9 @@ impl<'f> Contents<'f> {
                 .map_err(|error| damaged("symbols", error))
         };
         let (all, dynamic) = (symbols_of(SHT_SYMTAB)?, symbols_of(SHT_DYNSYM)?);
-        let build_id = build_id(&table, file);
         let mut symbols = code_symbols(dynamic.symbols(), dynamic.strings(), slide, true);
         symbols.extend(code_symbols(all.symbols(), all.strings(), slide, false));
-        if let Some(debug) = debug {
-            symbols.extend(debug.of_object(build_id.as_deref(), &code_spans(&table), slide)?);
-        }
-        symbols.retain(|symbol| {
-            sections
-                .iter()
-                .any(|section| section.executable && section.span.contains(symbol.at))
-        });
+        symbols.retain(|symbol| is_code(&sections, symbol.at));
         let words = words(&table, file, &dynamic, slide)?;
         let mut roots = dynamic_entries(&table, file, slide)?;
         if header.e_entry(ENDIAN) != 0 {
@@ -210,12 +202,20 @@ impl<'f> Contents<'f> {
             memory,
             extent,
             sections,
+            linked_code: code_spans(&table),
             symbols,
             words,
             roots,
-            build_id,
+            build_id: build_id(&table, file),
             probes,
         })
+    }
+
+    /// Adds symbols of functions from another file, as far as they are in its code.
+    pub(super) fn add_symbols(&mut self, symbols: impl Iterator<Item = CodeSymbol>) {
+        let sections = &self.sections;
+        self.symbols
+            .extend(symbols.filter(|symbol| is_code(sections, symbol.at)));
     }
 
     /// The loaded section of a name.
@@ -236,6 +236,12 @@ impl<'f> Contents<'f> {
         let section = self.sections.get(after.checked_sub(1)?)?;
         (section.executable && section.span.contains(at)).then_some(section)
     }
+}
+
+/// Returns whether one of these sections has code at an address.
+fn is_code(sections: &[LoadedSection], at: Addr) -> bool {
+    let mut sections = sections.iter();
+    sections.any(|section| section.executable && section.span.contains(at))
 }
 
 /// Bytes of a file at the address at which they are loaded.

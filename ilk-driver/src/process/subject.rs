@@ -204,7 +204,7 @@ pub(super) fn files_of(pid: u32, objects: &[(Object, bool)]) -> Result<Vec<Vec<u
 }
 
 /// An object of a process with its file.
-struct ObjectFile<'f> {
+struct ObjectWithFile<'f> {
     object: &'f Object,
     is_program: bool,
     file: &'f [u8],
@@ -215,9 +215,9 @@ struct ObjectFile<'f> {
 fn with_files<'f>(
     objects: &'f [(Object, bool)],
     files: &'f [Vec<u8>],
-) -> impl Iterator<Item = ObjectFile<'f>> {
+) -> impl Iterator<Item = ObjectWithFile<'f>> {
     let read = objects.iter().zip(files);
-    read.map(|((object, is_program), file)| ObjectFile {
+    read.map(|((object, is_program), file)| ObjectWithFile {
         object,
         is_program: *is_program,
         file,
@@ -235,12 +235,12 @@ fn named_image_of(
     let root = root_of(pid);
     let named = with_files(objects, files).map(|object| {
         let path = Path::new(&object.object.path);
-        Ok(ObjectFile {
+        Ok(ObjectWithFile {
             debug: debug_symbols::of_file(object.file, path, &root)?,
             ..object
         })
     });
-    let objects: Vec<ObjectFile<'_>> = named.collect::<Result<_>>()?;
+    let objects: Vec<ObjectWithFile<'_>> = named.collect::<Result<_>>()?;
     image_with(pid, memory, &objects, true)
 }
 
@@ -251,7 +251,7 @@ pub(super) fn image_of(
     objects: &[(Object, bool)],
     files: &[Vec<u8>],
 ) -> Result<Image> {
-    let objects: Vec<ObjectFile<'_>> = with_files(objects, files).collect();
+    let objects: Vec<ObjectWithFile<'_>> = with_files(objects, files).collect();
     image_with(pid, memory, &objects, true)
 }
 
@@ -262,12 +262,17 @@ pub(super) fn image_without_tables(
     objects: &[(Object, bool)],
     files: &[Vec<u8>],
 ) -> Result<Image> {
-    let objects: Vec<ObjectFile<'_>> = with_files(objects, files).collect();
+    let objects: Vec<ObjectWithFile<'_>> = with_files(objects, files).collect();
     image_with(pid, memory, &objects, false)
 }
 
 /// The image of objects, with or without tables of jumps.
-fn image_with(pid: u32, memory: &File, objects: &[ObjectFile<'_>], tables: bool) -> Result<Image> {
+fn image_with(
+    pid: u32,
+    memory: &File,
+    objects: &[ObjectWithFile<'_>],
+    tables: bool,
+) -> Result<Image> {
     let parts = objects.iter().map(|read| {
         let live = live_code(pid, memory, read.object)?;
         Ok(ElfParts {
