@@ -284,21 +284,24 @@ fn symbols(
             .push(at, kind, owner, name)
             .ok_or_else(|| bad("its names take up more than 4 GiB"))
     };
-    let mut all: Vec<&CodeSymbol> = contents.symbols.iter().collect();
-    // The dynamic symbols are symbols of the whole table, too.
-    all.sort_by_key(|symbol| (symbol.at, symbol.name.as_str(), symbol.local));
-    all.dedup_by_key(|symbol| (symbol.at, symbol.name.as_str()));
-    for symbol in all {
+    let shown = |symbol: &CodeSymbol| names::shown(&symbol.name, symbol.resolver).into_owned();
+    let named_symbols = contents
+        .symbols
+        .iter()
+        .map(|symbol| (shown(symbol), symbol));
+    let mut all: Vec<(String, &CodeSymbol)> = named_symbols.collect();
+    // The dynamic symbols are symbols of the whole table, too, where their names may have a version.
+    all.sort_by(|(name, symbol), (other_name, other)| {
+        (symbol.at, name, symbol.local).cmp(&(other.at, other_name, other.local))
+    });
+    all.dedup_by(|(name, symbol), (other_name, other)| symbol.at == other.at && name == other_name);
+    for (name, symbol) in all {
         let kind = match (symbol.weak, symbol.local) {
             (true, _) => b'W',
             (_, true) => b't',
             _ => b'T',
         };
-        push(
-            symbol.at,
-            kind,
-            &names::shown(&symbol.name, symbol.resolver),
-        )?;
+        push(symbol.at, kind, &name)?;
     }
     for stub in stubs {
         if let Some(name) = &stub.symbol {
