@@ -337,6 +337,14 @@ fn functions(
         .filter(|symbol| symbol.exported)
         .map(|symbol| symbol.at)
         .collect();
+    // A debug file may have a further name, which is no reason to believe more.
+    let unusual: HashSet<Addr> = contents
+        .symbols
+        .iter()
+        .filter(|symbol| symbol.exported)
+        .filter(|symbol| !names::is_plain_export(&names::shown(&symbol.name, false)))
+        .map(|symbol| symbol.at)
+        .collect();
     let with_symbol: HashSet<Addr> = contents.symbols.iter().map(|symbol| symbol.at).collect();
     let calls: HashSet<Addr> = swept.branches.iter().map(|branch| branch.target).collect();
     let values: HashSet<Addr> = swept.values.iter().chain(pointers).copied().collect();
@@ -369,7 +377,8 @@ fn functions(
             _ if !foreign
                 && exported.contains(&span.start)
                 && !calls.contains(&span.start)
-                && names::is_plain_export(&name) =>
+                && names::is_plain_export(&name)
+                && !unusual.contains(&span.start) =>
             {
                 Contract::Believed
             }
