@@ -320,7 +320,7 @@ fn symbols(
             .push(start, b't', owner, &name)
             .ok_or_else(|| bad("its names take up more than 4 GiB"))?;
     }
-    symbols.sort(|name, symbol| names::strangeness(name, symbol.is_weak()));
+    symbols.sort(|name, symbol| names::strangeness(name, symbol.is_weak() || symbol.kind == b't'));
     Ok(symbols)
 }
 

@@ -104,7 +104,7 @@ impl DebugSymbols {
             at: symbol.at,
             size: symbol.size,
             name: symbol.name.clone(),
-            weak: symbol.weak,
+            lesser: symbol.weak || symbol.local,
             resolver: symbol.resolver,
         })
     }
@@ -119,8 +119,8 @@ pub struct FunctionSymbol {
     pub size: u64,
     /// The symbol, or the name of the function that has it.
     pub name: String,
-    /// True if another definition would take its place (`STB_WEAK`).
-    pub weak: bool,
+    /// True if another definition would take its place (`STB_WEAK`), or no other object sees it (`STB_LOCAL`).
+    pub lesser: bool,
     /// True if it chooses an implementation when the object is loaded (`STT_GNU_IFUNC`).
     pub resolver: bool,
 }
@@ -132,7 +132,8 @@ pub fn preferred(mut symbols: Vec<FunctionSymbol>) -> Vec<FunctionSymbol> {
     for symbol in &mut symbols {
         symbol.name = names::shown(&symbol.name, symbol.resolver).into_owned();
     }
-    symbols.sort_by_cached_key(|symbol| (symbol.at, names::strangeness(&symbol.name, symbol.weak)));
+    symbols
+        .sort_by_cached_key(|symbol| (symbol.at, names::strangeness(&symbol.name, symbol.lesser)));
     symbols.dedup_by(|further, first| {
         let is_same = further.at == first.at;
         if is_same {

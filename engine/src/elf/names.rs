@@ -21,14 +21,14 @@ pub(super) fn shown(symbol: &str, resolver: bool) -> Cow<'_, str> {
     }
 }
 
-/// Orders the names of one address by how unlikely people are to write them.
-pub(super) fn strangeness(name: &str, weak: bool) -> impl Ord + use<> {
+/// Orders the names of one address by how unlikely people are to write them; `lesser` ones are weak or local.
+pub(super) fn strangeness(name: &str, lesser: bool) -> impl Ord + use<> {
     let underscores = name.len() - name.trim_start_matches('_').len();
     let compiler_made = name.contains('.');
     (
         compiler_made,
         underscores,
-        weak,
+        lesser,
         name.len(),
         name.to_owned(),
     )

@@ -381,7 +381,7 @@ impl FileSymbols {
             at: Addr(symbol.address()),
             size: symbol.size(),
             name: name.to_owned(),
-            weak: symbol.is_weak(),
+            lesser: symbol.is_weak() || symbol.is_local(),
             resolver: is_resolver(&symbol),
         });
         let mut symbols: Vec<FunctionSymbol> = own.collect();
