@@ -23,6 +23,8 @@ mod objdump;
 mod random;
 #[path = "elf/rendezvous.rs"]
 mod rendezvous;
+#[path = "elf/separate.rs"]
+mod separate;
 #[path = "elf/stepped.rs"]
 mod stepped;
 #[path = "elf/tables.rs"]

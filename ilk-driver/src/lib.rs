@@ -19,6 +19,7 @@ pub mod accesses;
 mod accounts;
 pub mod agent;
 pub mod client;
+mod debug_symbols;
 pub mod doctor;
 mod error;
 pub mod interrupt;

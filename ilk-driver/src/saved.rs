@@ -7,7 +7,7 @@ use gilk_engine::elf::{ElfParts, is_program};
 use gilk_engine::kernel::{FileParts, LiveParts, ModuleParts};
 use gilk_samples::{input, output};
 
-use crate::{Error, Result};
+use crate::{Error, Result, debug_symbols};
 
 /// Writes the parts of a running kernel to a file for [`open`]: whole, or not at all.
 ///
@@ -23,7 +23,7 @@ pub fn save(parts: &LiveParts, modules: &ModuleParts, path: &Path) -> Result<()>
 }
 
 /// Reads a kernel, a program or a library from a file of any supported kind, recognised by its first
-/// bytes, not by its name.
+/// bytes, not by its name. A stripped program or library has the symbols of its separate debug file, if there is one.
 ///
 /// # Errors
 /// [`Error::Io`], or [`Error::Saved`] if the file is of no such kind, damaged, or truncated.
@@ -42,7 +42,15 @@ pub fn open(path: &Path) -> Result<Image> {
         reason,
     };
     if is_program(&bytes) {
-        let parts = ElfParts::of_file(path.display().to_string(), &bytes);
+        // Where the debug file is follows from the folder that the file is in.
+        let real = path.canonicalize();
+        let real = real.map_err(Error::io(path, "Was it removed?"))?;
+        let debug = debug_symbols::of_file(&bytes, &real, Path::new("/"));
+        let debug = debug.map_err(|error| wrong(error.to_string()))?;
+        let parts = ElfParts {
+            debug: debug.as_ref(),
+            ..ElfParts::of_file(path.display().to_string(), &bytes)
+        };
         return Image::from_elf(&parts).map_err(|error| wrong(error.to_string()));
     }
     if FileParts::knows(&bytes) {

@@ -15,7 +15,7 @@ use gilk_engine::code::FunctionId;
 use gilk_engine::{Addr, Image};
 use gilk_samples::input;
 use gimli::{EndianArcSlice, Reader as _, RunTimeEndian, SectionId};
-use object::read::ReadCache;
+use object::read::{ReadCache, ReadRef};
 use object::{CompressionFormat, Object, ObjectSection, ObjectSymbol};
 
 use crate::{Error, Result};
@@ -146,30 +146,12 @@ fn paths_of_object((path, file): (&Path, &[u8]), root: &Path) -> Result<ObjectPa
         path: path.to_path_buf(),
         reason: format!("It is damaged: {error}."),
     })?;
-    let below = |path: &Path| root.join(path.strip_prefix("/").unwrap_or(path));
     let build_id = object.build_id().ok().flatten();
     let mut paths = Vec::new();
     if has_debug_info(&object) {
-        paths.push(below(path));
+        paths.push(below(root, path));
     }
-    // Without an identifier no other file is known to be of the same build.
-    if let Some(build_id) = build_id {
-        paths.extend([root, Path::new("/")].into_iter().filter_map(|root| {
-            let debug = root.join("usr/lib/debug");
-            build_id_path(&debug, build_id)
-        }));
-        let folder = path.parent().unwrap_or(Path::new("/"));
-        if let Ok(Some((name, _))) = object.gnu_debuglink() {
-            let name = String::from_utf8_lossy(name).into_owned();
-            let debug = Path::new("/usr/lib/debug");
-            let folders = [
-                folder.to_path_buf(),
-                folder.join(".debug"),
-                debug.join(folder.strip_prefix("/").unwrap_or(folder)),
-            ];
-            paths.extend(folders.iter().map(|folder| below(&folder.join(&name))));
-        }
-    }
+    paths.extend(separate_paths(&object, path, root));
     Ok(ObjectPaths {
         paths,
         build_id: build_id.map(<[u8]>::to_vec),
@@ -178,6 +160,44 @@ fn paths_of_object((path, file): (&Path, &[u8]), root: &Path) -> Result<ObjectPa
 
 fn has_debug_info(object: &object::File<'_>) -> bool {
     object.section_by_name(".debug_info").is_some()
+}
+
+/// Returns a path of a process whose root folder is `root`, as this process sees it.
+fn below(root: &Path, path: &Path) -> PathBuf {
+    root.join(path.strip_prefix("/").unwrap_or(path))
+}
+
+/// Returns the paths at which the separate debug file of an object may be, which a process has at `path` below its root
+/// folder `root`.
+pub(crate) fn separate_paths<'d, R: ReadRef<'d>>(
+    object: &object::File<'d, R>,
+    path: &Path,
+    root: &Path,
+) -> Vec<PathBuf> {
+    // Without an identifier no other file is known to be of the same build.
+    let Ok(Some(build_id)) = object.build_id() else {
+        return Vec::new();
+    };
+    let by_id = [root, Path::new("/")].into_iter().filter_map(|root| {
+        let debug = root.join("usr/lib/debug");
+        build_id_path(&debug, build_id)
+    });
+    let mut paths: Vec<PathBuf> = by_id.collect();
+    if let Ok(Some((name, _))) = object.gnu_debuglink() {
+        let folder = path.parent().unwrap_or(Path::new("/"));
+        let name = String::from_utf8_lossy(name).into_owned();
+        let debug = Path::new("/usr/lib/debug");
+        let folders = [
+            folder.to_path_buf(),
+            folder.join(".debug"),
+            debug.join(folder.strip_prefix("/").unwrap_or(folder)),
+        ];
+        let linked = folders
+            .iter()
+            .map(|folder| below(root, &folder.join(&name)));
+        paths.extend(linked);
+    }
+    paths
 }
 
 /// Returns the first file that is found and read, or the first error if none is right.

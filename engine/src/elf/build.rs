@@ -60,7 +60,12 @@ pub(super) fn build_with(
     parts: &ElfParts<'_>,
     targets: &dyn Fn(&ObjectCode<'_>, &Function) -> std::result::Result<JumpTargets, Refusal>,
 ) -> Result<Image> {
-    let contents = Contents::read(parts.file, parts.slide)?;
+    let mut contents = Contents::read(parts.file, parts.slide)?;
+    if let Some(debug) = parts.debug {
+        let (build_id, code) = (contents.build_id.as_deref(), &contents.linked_code);
+        let symbols = debug.of_object(build_id, code, parts.slide)?;
+        contents.add_symbols(symbols);
+    }
     let of_file = contents.memory.iter().map(|&(at, bytes)| (at, bytes));
     let of_file = Memory::new(of_file);
     for section in &contents.sections {
@@ -279,23 +284,24 @@ fn symbols(
             .push(at, kind, owner, name)
             .ok_or_else(|| bad("its names take up more than 4 GiB"))
     };
-    let mut all: Vec<&CodeSymbol> = contents.symbols.iter().collect();
-    // The dynamic symbols are symbols of the whole table, too.
-    all.sort_by_key(|symbol| (symbol.at, symbol.name.as_str(), symbol.local));
-    all.dedup_by_key(|symbol| (symbol.at, symbol.name.as_str()));
-    for symbol in all {
+    let shown = |symbol: &CodeSymbol| names::shown(&symbol.name, symbol.resolver).into_owned();
+    let named_symbols = contents
+        .symbols
+        .iter()
+        .map(|symbol| (shown(symbol), symbol));
+    let mut all: Vec<(String, &CodeSymbol)> = named_symbols.collect();
+    // The dynamic symbols are symbols of the whole table, too, where their names may have a version.
+    all.sort_by(|(name, symbol), (other_name, other)| {
+        (symbol.at, name, symbol.local).cmp(&(other.at, other_name, other.local))
+    });
+    all.dedup_by(|(name, symbol), (other_name, other)| symbol.at == other.at && name == other_name);
+    for (name, symbol) in all {
         let kind = match (symbol.weak, symbol.local) {
             (true, _) => b'W',
             (_, true) => b't',
             _ => b'T',
         };
-        // A name's version is not part of it: the name@address of sessions is another.
-        let name = symbol.name.split('@').next().unwrap_or(&symbol.name);
-        if symbol.resolver {
-            push(symbol.at, kind, &format!("{name}.resolver"))?;
-        } else {
-            push(symbol.at, kind, name)?;
-        }
+        push(symbol.at, kind, &name)?;
     }
     for stub in stubs {
         if let Some(name) = &stub.symbol {
@@ -314,7 +320,7 @@ fn symbols(
             .push(start, b't', owner, &name)
             .ok_or_else(|| bad("its names take up more than 4 GiB"))?;
     }
-    symbols.sort(|name, symbol| names::strangeness(name, symbol.is_weak()));
+    symbols.sort(|name, symbol| names::strangeness(name, symbol.is_weak() || symbol.kind == b't'));
     Ok(symbols)
 }
 
@@ -329,6 +335,14 @@ fn functions(
         .symbols
         .iter()
         .filter(|symbol| symbol.exported)
+        .map(|symbol| symbol.at)
+        .collect();
+    // A debug file may have a further name, which is no reason to believe more.
+    let unusual: HashSet<Addr> = contents
+        .symbols
+        .iter()
+        .filter(|symbol| symbol.exported)
+        .filter(|symbol| !names::is_plain_export(&names::shown(&symbol.name, false)))
         .map(|symbol| symbol.at)
         .collect();
     let with_symbol: HashSet<Addr> = contents.symbols.iter().map(|symbol| symbol.at).collect();
@@ -363,7 +377,8 @@ fn functions(
             _ if !foreign
                 && exported.contains(&span.start)
                 && !calls.contains(&span.start)
-                && names::is_plain_export(&name) =>
+                && names::is_plain_export(&name)
+                && !unusual.contains(&span.start) =>
             {
                 Contract::Believed
             }

@@ -2,13 +2,15 @@
 //! supplement).
 
 use object::LittleEndian;
+use object::StringTable;
 use object::elf::{
     DT_FINI, DT_INIT, EM_X86_64, ET_DYN, ET_EXEC, FileHeader64, PF_X, PT_LOAD, R_X86_64_64,
     R_X86_64_GLOB_DAT, R_X86_64_IRELATIVE, R_X86_64_JUMP_SLOT, R_X86_64_RELATIVE,
     R_X86_64_RELATIVE64, SHF_ALLOC, SHF_EXECINSTR, SHF_WRITE, SHN_ABS, SHN_UNDEF, SHT_DYNSYM,
     SHT_NOBITS, SHT_SYMTAB, STB_LOCAL, STB_WEAK, STT_FUNC, STT_GNU_IFUNC, STV_DEFAULT,
-    STV_PROTECTED,
+    STV_PROTECTED, Sym64,
 };
+use object::read::ReadRef;
 use object::read::elf::{
     Dyn, FileHeader, ProgramHeader, Rela, SectionHeader, SectionTable, Sym, SymbolTable,
 };
@@ -17,7 +19,7 @@ use super::probes::{self, NoteAddress};
 use crate::code::StaticProbe;
 use crate::{Addr, Error, Result, Span};
 
-const ENDIAN: LittleEndian = LittleEndian;
+pub(super) const ENDIAN: LittleEndian = LittleEndian;
 
 /// The first bytes of ELF files.
 const MAGIC: &[u8] = b"\x7fELF";
@@ -40,7 +42,7 @@ pub(super) struct LoadedSection {
     pub(super) held: bool,
 }
 
-/// A symbol of a function, from `.symtab` or `.dynsym`.
+/// A symbol of a function, from `.symtab`, of the object or its separate debug file, or from `.dynsym`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct CodeSymbol {
     pub(super) at: Addr,
@@ -77,6 +79,8 @@ pub(super) struct Contents<'f> {
     pub(super) extent: Span,
     /// By address.
     pub(super) sections: Vec<LoadedSection>,
+    /// The [`code_spans`] of the file.
+    pub(super) linked_code: Vec<(u64, u64)>,
     pub(super) symbols: Vec<CodeSymbol>,
     /// By address.
     pub(super) words: Vec<Word>,
@@ -184,31 +188,34 @@ impl<'f> Contents<'f> {
                 .map_err(|error| damaged("symbols", error))
         };
         let (all, dynamic) = (symbols_of(SHT_SYMTAB)?, symbols_of(SHT_DYNSYM)?);
-        let mut symbols = code_symbols(&dynamic, slide, true);
-        symbols.extend(code_symbols(&all, slide, false));
-        symbols.retain(|symbol| {
-            sections
-                .iter()
-                .any(|section| section.executable && section.span.contains(symbol.at))
-        });
+        let mut symbols = code_symbols(dynamic.symbols(), dynamic.strings(), slide, true);
+        symbols.extend(code_symbols(all.symbols(), all.strings(), slide, false));
+        symbols.retain(|symbol| is_code(&sections, symbol.at));
         let words = words(&table, file, &dynamic, slide)?;
         let mut roots = dynamic_entries(&table, file, slide)?;
         if header.e_entry(ENDIAN) != 0 {
             roots.push(Addr(header.e_entry(ENDIAN)).add(slide));
         }
-        let build_id = build_id(&table, file);
         let probes = static_probes_of(&table, file, slide, &sections);
         Ok(Self {
             fixed_addresses,
             memory,
             extent,
             sections,
+            linked_code: code_spans(&table),
             symbols,
             words,
             roots,
-            build_id,
+            build_id: build_id(&table, file),
             probes,
         })
+    }
+
+    /// Adds symbols of functions from another file, as far as they are in its code.
+    pub(super) fn add_symbols(&mut self, symbols: impl Iterator<Item = CodeSymbol>) {
+        let sections = &self.sections;
+        self.symbols
+            .extend(symbols.filter(|symbol| is_code(sections, symbol.at)));
     }
 
     /// The loaded section of a name.
@@ -229,6 +236,12 @@ impl<'f> Contents<'f> {
         let section = self.sections.get(after.checked_sub(1)?)?;
         (section.executable && section.span.contains(at)).then_some(section)
     }
+}
+
+/// Returns whether one of these sections has code at an address.
+fn is_code(sections: &[LoadedSection], at: Addr) -> bool {
+    let mut sections = sections.iter();
+    sections.any(|section| section.executable && section.span.contains(at))
 }
 
 /// Bytes of a file at the address at which they are loaded.
@@ -321,14 +334,33 @@ fn sections(table: &Sections<'_>, slide: u64, extent: Span) -> Result<Vec<Loaded
     Ok(sections)
 }
 
-fn code_symbols(table: &ElfSymbols<'_>, slide: u64, dynamic: bool) -> Vec<CodeSymbol> {
-    let code = table.iter().filter(|symbol| {
+/// Returns the addresses and bytes of the sections of code, in the order of their headers; those of a debug file have
+/// no contents.
+pub(super) fn code_spans<'d, R: ReadRef<'d>>(
+    table: &SectionTable<'d, FileHeader64<LittleEndian>, R>,
+) -> Vec<(u64, u64)> {
+    let code = table.iter().filter(|section| {
+        let flags = section.sh_flags(ENDIAN);
+        flags.contains(SHF_ALLOC) && flags.contains(SHF_EXECINSTR)
+    });
+    code.map(|section| (section.sh_addr(ENDIAN), section.sh_size(ENDIAN)))
+        .collect()
+}
+
+/// Returns the symbols of functions of a table.
+pub(super) fn code_symbols(
+    symbols: &[Sym64<LittleEndian>],
+    names: StringTable<'_>,
+    slide: u64,
+    dynamic: bool,
+) -> Vec<CodeSymbol> {
+    let code = symbols.iter().filter(|symbol| {
         matches!(symbol.st_type(), STT_FUNC | STT_GNU_IFUNC)
             && !matches!(symbol.st_shndx(ENDIAN), SHN_UNDEF | SHN_ABS)
     });
     code.filter_map(|symbol| {
         // A name that cannot be read names nothing; the function keeps its frame entry.
-        let name = table.symbol_name(ENDIAN, symbol).ok()?;
+        let name = symbol.name(ENDIAN, names).ok()?;
         let visible = matches!(symbol.st_visibility(), STV_DEFAULT | STV_PROTECTED);
         let local = symbol.st_bind() == STB_LOCAL;
         Some(CodeSymbol {
@@ -448,7 +480,10 @@ fn dynamic_entries(table: &Sections<'_>, file: &[u8], slide: u64) -> Result<Vec<
 }
 
 /// The identifier in the note of GNU ld's `--build-id`; a file may do without.
-fn build_id(table: &Sections<'_>, file: &[u8]) -> Option<Vec<u8>> {
+pub(super) fn build_id<'d, R: ReadRef<'d>>(
+    table: &SectionTable<'d, FileHeader64<LittleEndian>, R>,
+    file: R,
+) -> Option<Vec<u8>> {
     table.iter().find_map(|section| {
         let mut notes = section.notes(ENDIAN, file).ok()??;
         while let Ok(Some(note)) = notes.next() {

@@ -1,7 +1,8 @@
 //! Reads ELF programs and shared libraries, from a file or as a process has them, into the neutral
 //! [`Image`](crate::Image).
 //!
-//! Functions are bounded by symbols and by unwind entries, which stripped objects have too. All
+//! Functions are bounded by symbols, of the object or of its separate debug file, and by unwind entries, which stripped
+//! objects have too. All
 //! addresses at which control may enter a function are known: branches; pointers, which the dynamic
 //! linker writes and its relocations name; addresses that instructions compute; landing pads of exceptions; and
 //! the targets of jump tables of relative entries, proven by data flow ([`tables`]). A function with a
@@ -24,6 +25,7 @@
 
 mod build;
 mod callers;
+mod debug;
 mod file;
 mod frames;
 mod names;
@@ -36,6 +38,7 @@ mod tables;
 use crate::Addr;
 
 pub use callers::caller_rules;
+pub use debug::{DebugSymbols, FunctionSymbol, preferred};
 pub use file::{is_program, static_probes};
 
 /// An object, as its file and the process that loaded it have it.
@@ -48,6 +51,8 @@ pub struct ElfParts<'f> {
     pub is_library: bool,
     /// The bytes of the file.
     pub file: &'f [u8],
+    /// The symbols of its separate debug file.
+    pub debug: Option<&'f DebugSymbols>,
     /// The distance in bytes from the addresses in the file to those in the process; 0 of a file.
     pub slide: u64,
     /// The bytes in the process, at least of every section of code; empty of a file. Where they differ from
@@ -65,6 +70,7 @@ impl<'f> ElfParts<'f> {
             name: name.into(),
             is_library: false,
             file,
+            debug: None,
             slide: 0,
             live: Vec::new(),
             tables: true,

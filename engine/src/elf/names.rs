@@ -1,5 +1,7 @@
 //! Facts about functions of programs by their names.
 
+use std::borrow::Cow;
+
 use crate::code::{KnownNames, Symbols};
 
 /// The names that mean something to control flow.
@@ -9,14 +11,24 @@ pub(super) const KNOWN: KnownNames = KnownNames {
     never_returns,
 };
 
-/// Orders the names of one address by how unlikely people are to write them.
-pub(super) fn strangeness(name: &str, weak: bool) -> impl Ord + use<> {
+/// Returns the name of a function with a symbol. A version is not part of it: the name@address of sessions is another. One
+/// that chooses an implementation is not what its callers mean by the name.
+pub(super) fn shown(symbol: &str, resolver: bool) -> Cow<'_, str> {
+    let name = symbol.split('@').next().unwrap_or(symbol);
+    match resolver {
+        true => Cow::Owned(format!("{name}.resolver")),
+        false => Cow::Borrowed(name),
+    }
+}
+
+/// Orders the names of one address by how unlikely people are to write them; `lesser` ones are weak or local.
+pub(super) fn strangeness(name: &str, lesser: bool) -> impl Ord + use<> {
     let underscores = name.len() - name.trim_start_matches('_').len();
     let compiler_made = name.contains('.');
     (
         compiler_made,
         underscores,
-        weak,
+        lesser,
         name.len(),
         name.to_owned(),
     )

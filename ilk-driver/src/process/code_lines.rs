@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use gilk_engine::Addr;
 
 use super::maps::{self, MappedSpan};
 use super::names::ProcessNames;
-use super::proc;
+use super::root_of;
 use super::subject::is_of_program;
 use crate::sources::{SourceLine, Sources};
 
@@ -63,12 +63,6 @@ fn read(pid: u32, mapping: &MappedSpan) -> Result<Option<Sources>, String> {
     if !is_of_program(&bytes) && !Sources::are_in(&bytes) {
         return Ok(None);
     }
-    let root = proc(pid, "root");
-    // That of a process that has ended is not known any more.
-    let root = match root.exists() {
-        true => root,
-        false => PathBuf::from("/"),
-    };
     let object = (Path::new(&mapping.name), bytes.as_slice());
-    Sources::of_object(object, &root, slide, &|_| true).map_err(|error| error.to_string())
+    Sources::of_object(object, &root_of(pid), slide, &|_| true).map_err(|error| error.to_string())
 }

@@ -158,6 +158,15 @@ fn proc(pid: u32, name: &str) -> PathBuf {
     PathBuf::from(format!("/proc/{pid}/{name}"))
 }
 
+/// Returns the root folder of a process, as this process sees it; its own of one that has ended, or is another user's.
+fn root_of(pid: u32) -> PathBuf {
+    let root = proc(pid, "root");
+    match root.exists() {
+        true => root,
+        false => PathBuf::from("/"),
+    }
+}
+
 /// Returns the numbers of a field of a status file in `/proc`.
 fn numbers(status: &str, field: &str) -> Option<Vec<u32>> {
     let line = status.lines().find_map(|line| line.strip_prefix(field))?;

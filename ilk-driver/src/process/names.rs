@@ -2,23 +2,28 @@
 //!
 //! A process's mappings are read once for each report of stacks, and kept: a process that has ended since is named by
 //! the last ones. Symbols are those of the mapped files themselves, through `/proc/pid/map_files`, which also has files
-//! that were replaced or removed, and those that another mount namespace hides. Code that no file has is named by the
+//! that were replaced or removed, and those that another mount namespace hides; those of stripped files are in their
+//! separate debug files. Code that no file has is named by the
 //! perf map of the process, if its compiler writes one, or by the objects that it registers for debuggers.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::Arc;
 
 use gilk_engine::Addr;
+use gilk_engine::elf::{DebugSymbols, FunctionSymbol, preferred};
 use gimli::UnwindSection as _;
+use object::elf::STT_GNU_IFUNC;
 use object::read::{ReadCache, ReadRef};
-use object::{Object, ObjectSection as _, ObjectSegment, ObjectSymbol, SymbolKind};
+use object::{Object, ObjectSection as _, ObjectSegment, ObjectSymbol, SymbolFlags, SymbolKind};
 
 use super::generated::{GeneratedNames, RegisteredObjects};
 use super::maps::{self, MappedSpan};
-use super::{proc, refused};
+use super::{proc, refused, root_of};
+use crate::debug_symbols;
 
 /// Limit on the bytes of a name of a function or a file.
 const MAX_BYTES: usize = 255;
@@ -43,6 +48,8 @@ pub struct ProcessNames {
     generated: HashMap<u32, GeneratedNames>,
     /// Processes whose generated code is that of now.
     listed: HashSet<u32>,
+    /// Reasons why the names of a file's functions are not all known.
+    unread: BTreeSet<String>,
     /// The process whose mappings are read also while no stack of it is reported: it may end before.
     watched: Option<u32>,
 }
@@ -92,6 +99,12 @@ impl ProcessNames {
     /// Keeps the objects of generated code that a process had registered.
     pub(super) fn keep_registered(&mut self, pid: u32, registered: RegisteredObjects) {
         self.generated.entry(pid).or_default().keep(registered);
+    }
+
+    /// Returns the reasons why the names of a file's functions are not known that a debug file has.
+    #[must_use]
+    pub fn unread(&self) -> &BTreeSet<String> {
+        &self.unread
     }
 
     /// Returns the mappings of a process that are known.
@@ -150,8 +163,7 @@ impl ProcessNames {
             return Some(format!("{}+{offset:#x} ({list})", shown(name)));
         }
         let offset = address - mapping.span.start.0 + mapping.offset;
-        let path = mapping.name.strip_suffix(" (deleted)");
-        let path = path.unwrap_or(&mapping.name);
+        let path = path_of(mapping);
         let file = shown(path.rsplit('/').next().unwrap_or(path));
         if file.is_empty() {
             return None;
@@ -159,7 +171,9 @@ impl ProcessNames {
         let place = (pid, mapping.span.start);
         let known = self.mapped.get(&place).map(Arc::clone);
         let symbols = match known {
-            None if mapping.inode != 0 => read(pid, mapping, &mut self.symbols).ok(),
+            None if mapping.inode != 0 => {
+                read(pid, mapping, &mut self.symbols, &mut self.unread).ok()
+            }
             known => known,
         };
         if let Some(symbols) = &symbols {
@@ -181,18 +195,26 @@ fn is_generated(mapping: &MappedSpan) -> bool {
     mapping.executable && mapping.inode == 0 && !mapping.name.starts_with('[')
 }
 
+/// Returns the path of a mapped file, which may be deleted.
+fn path_of(mapping: &MappedSpan) -> &str {
+    let path = mapping.name.strip_suffix(" (deleted)");
+    path.unwrap_or(&mapping.name)
+}
+
 /// Returns the symbols of a mapped file.
 fn read(
     pid: u32,
     mapping: &MappedSpan,
     all: &mut HashMap<FileId, Arc<FileSymbols>>,
+    unread: &mut BTreeSet<String>,
 ) -> io::Result<Arc<FileSymbols>> {
     let (file, about) = maps::open(pid, mapping)?;
     let id = (about.dev(), about.ino());
     if let Some(symbols) = all.get(&id) {
         return Ok(Arc::clone(symbols));
     }
-    let symbols = Arc::new(FileSymbols::read(file).unwrap_or_default());
+    let place = (Path::new(path_of(mapping)), &*root_of(pid));
+    let symbols = Arc::new(FileSymbols::read(file, place, unread).unwrap_or_default());
     all.insert(id, Arc::clone(&symbols));
     Ok(symbols)
 }
@@ -201,7 +223,7 @@ fn read(
 /// a name.
 ///
 /// # Errors
-/// The mappings of the process, or its program, cannot be read.
+/// The mappings of the process, its program or a debug file cannot be read.
 pub(super) fn entries(
     pid: u32,
     object: Option<&str>,
@@ -221,16 +243,15 @@ pub(super) fn entries(
                 None => mapping.inode == program,
             }
     };
+    let root = root_of(pid);
     let mut found = BTreeSet::new();
     for mapping in mappings.iter().filter(is_wanted) {
-        let symbols = maps::open(pid, mapping)
-            .map_err(|error| {
-                let name = &mapping.name;
-                refused(pid, format!("its file {name} cannot be read ({error})"))
-            })
-            .map(|(file, _)| FileSymbols::offsets(file, function))?;
-        // A file without symbols of its own format has none of that name.
-        for offset in symbols.unwrap_or_default() {
+        let (file, _) = maps::open(pid, mapping).map_err(|error| {
+            let name = &mapping.name;
+            refused(pid, format!("its file {name} cannot be read ({error})"))
+        })?;
+        let place = (Path::new(path_of(mapping)), &*root);
+        for offset in FileSymbols::offsets(file, place, function)? {
             let at = offset.checked_sub(mapping.offset);
             let at = at.map(|distance| mapping.span.start.add(distance));
             found.extend(at.filter(|at| mapping.span.contains(*at)));
@@ -248,9 +269,11 @@ fn objects_that_define(pid: u32, function: &str) -> BTreeSet<String> {
     let files = mappings
         .iter()
         .filter(|mapping| mapping.executable && seen.insert(mapping.inode));
+    let root = root_of(pid);
     let files = files.filter(|mapping| {
+        let place = (Path::new(path_of(mapping)), &*root);
         let symbols =
-            maps::open(pid, mapping).map(|(file, _)| FileSymbols::offsets(file, function));
+            maps::open(pid, mapping).map(|(file, _)| FileSymbols::offsets(file, place, function));
         symbols.is_ok_and(|offsets| offsets.is_ok_and(|offsets| !offsets.is_empty()))
     });
     files.map(|mapping| mapping.file().to_owned()).collect()
@@ -304,6 +327,11 @@ fn functions<'d, 'f, R: ReadRef<'d>>(
     })
 }
 
+/// Returns whether a symbol's function chooses an implementation when its object is loaded.
+fn is_resolver<'d, R: ReadRef<'d>>(symbol: &object::Symbol<'d, '_, R>) -> bool {
+    matches!(symbol.flags(), SymbolFlags::Elf { st_info, .. } if st_info.st_type() == STT_GNU_IFUNC)
+}
+
 /// The code that has unwind entries (`.eh_frame`), by address; up to the first that is damaged.
 fn unwound<'d, R: ReadRef<'d>>(elf: &object::File<'d, R>) -> Option<Vec<(u64, u64)>> {
     let section = elf.section_by_name(".eh_frame")?;
@@ -336,26 +364,38 @@ fn unwound<'d, R: ReadRef<'d>>(elf: &object::File<'d, R>) -> Option<Vec<(u64, u6
 }
 
 impl FileSymbols {
-    fn read(file: File) -> object::Result<Self> {
+    /// Reads a file that a process has at a path below its root folder, and its separate debug file. Adds the reason why
+    /// this cannot be read, if so.
+    fn read(
+        file: File,
+        (path, root): (&Path, &Path),
+        unread: &mut BTreeSet<String>,
+    ) -> object::Result<Self> {
         let cache = ReadCache::new(file);
         let elf = object::File::parse(&cache)?;
         let segments = elf.segments().map(|segment| {
             let (offset, bytes) = segment.file_range();
             [offset, bytes, segment.address()]
         });
-        let functions = functions(&elf).map(|(symbol, name)| {
-            let place = (symbol.address(), symbol.is_local());
-            (place.0, place.1, symbol.size(), name.to_owned())
+        let own = functions(&elf).map(|(symbol, name)| FunctionSymbol {
+            at: Addr(symbol.address()),
+            size: symbol.size(),
+            name: name.to_owned(),
+            lesser: symbol.is_weak() || symbol.is_local(),
+            resolver: is_resolver(&symbol),
         });
-        let mut functions: Vec<(u64, bool, u64, String)> = functions.collect();
-        // Of several names the first that other files can see.
-        functions.sort();
-        functions.dedup_by_key(|function| function.0);
+        let mut symbols: Vec<FunctionSymbol> = own.collect();
+        match debug_symbols::find(&elf, path, root) {
+            Ok(debug) => symbols.extend(debug.iter().flat_map(DebugSymbols::symbols)),
+            Err(error) => {
+                unread.insert(format!("{}: {error}", path.display()));
+            }
+        }
         Ok(Self {
             segments: segments.collect(),
-            functions: functions
+            functions: preferred(symbols)
                 .into_iter()
-                .map(|(address, _, bytes, name)| (address, bytes, name))
+                .map(|symbol| (symbol.at.0, symbol.size, symbol.name))
                 .collect(),
             unwound: unwound(&elf).unwrap_or_default(),
         })
@@ -381,14 +421,29 @@ impl FileSymbols {
         (at - start < *bytes).then(|| (format!("sub_{start:x}"), at - start))
     }
 
-    /// Returns the offsets in a file at which functions of a name begin.
-    fn offsets(file: File, function: &str) -> object::Result<Vec<u64>> {
+    /// Returns the offsets in a file at which functions of a name begin. A file of another format than its own has none.
+    ///
+    /// # Errors
+    /// As [`debug_symbols::find`].
+    fn offsets(
+        file: File,
+        (path, root): (&Path, &Path),
+        function: &str,
+    ) -> crate::Result<Vec<u64>> {
         let cache = ReadCache::new(file);
-        let elf = object::File::parse(&cache)?;
-        Ok(functions(&elf)
-            .filter(|(_, name)| *name == function)
-            .filter_map(|(symbol, _)| maps::offset_in_file(&elf, symbol.address()))
-            .collect())
+        let Ok(elf) = object::File::parse(&cache) else {
+            return Ok(Vec::new());
+        };
+        let own = functions(&elf).filter(|(_, name)| *name == function);
+        let mut addresses: Vec<u64> = own.map(|(symbol, _)| symbol.address()).collect();
+        if let Some(debug) = debug_symbols::find(&elf, path, root)? {
+            let named = debug.symbols().filter(|symbol| symbol.name == function);
+            addresses.extend(named.map(|symbol| symbol.at.0));
+        }
+        let offsets = addresses
+            .into_iter()
+            .filter_map(|address| maps::offset_in_file(&elf, address));
+        Ok(offsets.collect())
     }
 
     /// Returns the function with the byte `back` bytes before an offset in the file, and the distance of the offset

@@ -11,7 +11,7 @@ use object::read::elf::{FileHeader, ProgramHeader};
 
 use super::maps;
 use super::subject::{Subject, relocates_code};
-use crate::{Error, Result};
+use crate::{Error, Result, debug_symbols};
 
 /// Bytes around such a library that stay free, for what is mapped near those of the process.
 const APART: u64 = 64 << 20;
@@ -37,8 +37,10 @@ impl OpenedLibrary {
         let (start, end) = extent(&file).ok_or_else(|| no_library(path))?;
         let span = supposed(subject, taken, end - start)?;
         let name = name(path);
+        let debug = debug_symbols::of_file(&file, path, Path::new("/"))?;
         let parts = ElfParts {
             is_library: true,
+            debug: debug.as_ref(),
             slide: span.start.0.wrapping_sub(start),
             ..ElfParts::of_file(&name, &file)
         };

@@ -374,11 +374,14 @@ impl StackReports {
             .into_iter()
             .map(|(number, frames)| (number, self.names.known_frames(pid, &frames)));
         let frames: BTreeMap<u64, Vec<String>> = named.collect();
+        let unread = self.names.unread().iter();
+        let mut limits = std::mem::take(&mut self.callers.limits);
+        limits.extend(unread.map(|why| format!("Frames of a file are not named. {why}")));
         Ok(KeptStacks {
             of_processes: frames.keys().copied().collect(),
             frames,
             lost: lost.saturating_sub(lost_before),
-            limits: std::mem::take(&mut self.callers.limits),
+            limits,
         })
     }
 

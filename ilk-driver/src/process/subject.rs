@@ -2,8 +2,9 @@
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 
-use gilk_engine::elf::ElfParts;
+use gilk_engine::elf::{DebugSymbols, ElfParts};
 use gilk_engine::{Addr, Image, Span};
 use object::Endianness;
 use object::read::elf::{Dyn, FileHeader, ProgramHeader};
@@ -12,8 +13,8 @@ use super::objects::{Object, ObjectChoice, chosen, file_of, linker, objects, sli
 use super::registered::{Registered, registered, registration};
 use super::removal::memory;
 use super::stopped::{is_filtered, threads, traced};
-use super::{refused, text};
-use crate::{Error, Result};
+use super::{refused, root_of, text};
+use crate::{Error, Result, debug_symbols};
 
 /// Bytes from the first to the last of objects that share an arena, at most.
 const GROUP: u64 = 1 << 30;
@@ -117,7 +118,7 @@ impl Subject {
         let memory = memory(pid)?;
         Ok(Self {
             pid,
-            image: image_of(pid, &memory, objects, &files)?,
+            image: named_image_of(pid, &memory, objects, &files)?,
             memory,
             objects: objects.iter().map(|(object, _)| object.clone()).collect(),
             groups: groups(objects.iter().map(|(object, _)| object)),
@@ -204,14 +205,56 @@ pub(super) fn files_of(pid: u32, objects: &[(Object, bool)]) -> Result<Vec<Vec<u
     files.collect()
 }
 
-/// Reads objects of a process, each with whether it is the program.
+/// An object of a process with its file.
+struct ObjectWithFile<'f> {
+    object: &'f Object,
+    is_program: bool,
+    file: &'f [u8],
+    debug: Option<DebugSymbols>,
+}
+
+/// Returns objects with their files, without the symbols of debug files.
+fn with_files<'f>(
+    objects: &'f [(Object, bool)],
+    files: &'f [Vec<u8>],
+) -> impl Iterator<Item = ObjectWithFile<'f>> {
+    let read = objects.iter().zip(files);
+    read.map(|((object, is_program), file)| ObjectWithFile {
+        object,
+        is_program: *is_program,
+        file,
+        debug: None,
+    })
+}
+
+/// Reads objects of a process, each with whether it is the program, and with the symbols of their separate debug files.
+fn named_image_of(
+    pid: u32,
+    memory: &File,
+    objects: &[(Object, bool)],
+    files: &[Vec<u8>],
+) -> Result<Image> {
+    let root = root_of(pid);
+    let named = with_files(objects, files).map(|object| {
+        let path = Path::new(&object.object.path);
+        Ok(ObjectWithFile {
+            debug: debug_symbols::of_file(object.file, path, &root)?,
+            ..object
+        })
+    });
+    let objects: Vec<ObjectWithFile<'_>> = named.collect::<Result<_>>()?;
+    image_with(pid, memory, &objects, true)
+}
+
+/// Reads objects of a process, each with whether it is the program, without their debug files: for what is exported.
 pub(super) fn image_of(
     pid: u32,
     memory: &File,
     objects: &[(Object, bool)],
     files: &[Vec<u8>],
 ) -> Result<Image> {
-    image_with(pid, memory, (objects, files), true)
+    let objects: Vec<ObjectWithFile<'_>> = with_files(objects, files).collect();
+    image_with(pid, memory, &objects, true)
 }
 
 /// The same, without the tables of jumps: functions with such jumps are refused.
@@ -221,26 +264,29 @@ pub(super) fn image_without_tables(
     objects: &[(Object, bool)],
     files: &[Vec<u8>],
 ) -> Result<Image> {
-    image_with(pid, memory, (objects, files), false)
+    let objects: Vec<ObjectWithFile<'_>> = with_files(objects, files).collect();
+    image_with(pid, memory, &objects, false)
 }
 
 /// The image of objects, with or without tables of jumps.
 fn image_with(
     pid: u32,
     memory: &File,
-    (objects, files): (&[(Object, bool)], &[Vec<u8>]),
+    objects: &[ObjectWithFile<'_>],
     tables: bool,
 ) -> Result<Image> {
-    let read = objects.iter().zip(files);
-    let read = read.map(|((object, is_program), file)| {
-        let parts = parts(pid, object, file, live_code(pid, memory, object)?)?;
+    let parts = objects.iter().map(|read| {
+        let live = live_code(pid, memory, read.object)?;
         Ok(ElfParts {
-            is_library: !is_program,
+            is_library: !read.is_program,
+            debug: read.debug.as_ref(),
             tables,
-            ..parts
+            ..parts(pid, read.object, read.file, live)?
         })
     });
-    Ok(Image::from_elf_objects(&read.collect::<Result<Vec<_>>>()?)?)
+    Ok(Image::from_elf_objects(
+        &parts.collect::<Result<Vec<_>>>()?,
+    )?)
 }
 
 /// Returns whether the dynamic linker writes into the code of an object.

@@ -178,6 +178,45 @@ fn recorded_within(folder: &Path, program: &Path, kilobytes: u64, taken: u64) ->
         .collect()
 }
 
+/// The names of functions are written last, so a file that is cut off has accesses without them, and says so.
+#[test]
+fn functions_of_a_file_that_is_cut_off_have_no_names_and_the_reason_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let program = compiled(folder);
+    let recorded = [
+        "clone",
+        "--accesses",
+        "file",
+        "--",
+        program.to_str().unwrap(),
+    ];
+    let recorded = ilk(folder, &[&recorded[..], &["long"]].concat());
+    assert_eq!(recorded.status.code(), Some(3), "{recorded:?}");
+    let shown = |arguments: &[&str]| {
+        let shown = ilk(folder, &[&["accesses", "file"], arguments].concat());
+        assert!(shown.status.success(), "{arguments:?}: {shown:?}");
+        (text(&shown.stdout), text(&shown.stderr))
+    };
+    let said = "a function whose name is missing is shown as ?";
+    let (table, remarks) = shown(&[]);
+    assert!(
+        !table.contains("  ?") && !remarks.contains(said),
+        "{table}{remarks}"
+    );
+    let whole = std::fs::read(folder.join("file")).unwrap();
+    std::fs::write(folder.join("file"), &whole[..whole.len() / 2]).unwrap();
+    for arguments in [&[][..], &["--csv"]] {
+        let (table, remarks) = shown(arguments);
+        assert_eq!(table.contains("  ?\n"), arguments.is_empty());
+        assert!(!table.contains("fill"));
+        assert!(
+            remarks.contains("has no end") && remarks.contains(said),
+            "{remarks}"
+        );
+    }
+}
+
 /// A full disk does not end anything: the program executes to its end, and the file has what was recorded before, with its names.
 #[test]
 fn accesses_that_a_full_disk_does_not_take_are_counted_as_lost() {

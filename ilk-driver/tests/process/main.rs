@@ -48,6 +48,7 @@ mod probes;
 mod programs;
 mod refused;
 mod replaced;
+mod separate;
 mod stack_limits;
 mod stacks;
 mod suites;

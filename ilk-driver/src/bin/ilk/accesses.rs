@@ -21,6 +21,9 @@ const SHOWN: usize = 20;
 /// The sentence about a file, or a process of it, whose last records are missing.
 const NO_END: &str = "The file has no end, since its agent was killed, has failed, or still records: the last records are missing.";
 
+/// The sentence about the functions of such a file.
+const NO_NAMES: &str = "The names of functions are written last: a function whose name is missing is shown as ?, and in CSV as nothing.";
+
 /// Keys that accesses are added up by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum By {
@@ -276,7 +279,12 @@ fn note_losses(name: &str, execution: &RecordedExecution) {
         );
     }
     match execution.totals {
-        None => note!("ilk: {name}{NO_END}"),
+        None => {
+            note!("ilk: {name}{NO_END}");
+            if execution.accesses > 0 {
+                note!("ilk: {name}{NO_NAMES}");
+            }
+        }
         Some(totals) if totals.bytes_lost > 0 => {
             let (lost, kept) = (totals.bytes_lost, totals.bytes);
             let [lost, kept] = [lost, kept].map(scale::grouped);

@@ -256,6 +256,9 @@ impl Clone {
                 scale::counted(blocks, "execution")
             );
         }
+        for why in report.names.unread() {
+            note!("ilk: Functions of a file are not named. {why}");
+        }
         if let Some(function) = &self.function {
             let calls = report.numbers.calls.unwrap_or_default();
             let were = if calls == 1 { "was" } else { "were" };

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::Read as _;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -10,7 +11,9 @@ use gilk_engine::elf::ElfParts;
 use gilk_engine::{Addr, Image, Span};
 
 use super::super::earlier::ObjectVersion;
+use crate::debug_symbols;
 use crate::process::maps::{self, MappedSpan};
+use crate::process::root_of;
 
 /// Images that are kept for other executions, at most.
 const MOST_IMAGES: usize = 32;
@@ -185,8 +188,12 @@ fn read(
         let read = file.read_to_end(&mut bytes);
         read.map_err(|error| error.to_string())?;
         let slide = maps::slide(&bytes, mapping).ok_or("it is not mapped as its file is")?;
+        let path = Path::new(&mapping.name);
+        let debug = debug_symbols::of_file(&bytes, path, &root_of(pid));
+        let debug = debug.map_err(|error| error.to_string())?;
         let parts = ElfParts {
             is_library: !is_program,
+            debug: debug.as_ref(),
             slide,
             ..ElfParts::of_file(mapping.file(), &bytes)
         };
