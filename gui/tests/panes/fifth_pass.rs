@@ -26,11 +26,8 @@ fn enter_opens_the_first_process_and_its_own_functions_are_listed_first() {
         let dialog = state.processes.as_ref();
         dialog.is_some_and(|dialog| matches!(dialog.listed, Some(Ok(_))))
     });
-    fill(
-        &mut harness,
-        "Filter of processes",
-        "no process is called so",
-    );
+    // The command line of this process has the names of tests, and so most words.
+    fill(&mut harness, "Filter of processes", "xqzxqz");
     press(&mut harness, Modifiers::NONE, Key::Enter);
     assert!(harness.state().state().processes.is_some());
     fill(&mut harness, "Filter of processes", &cat.pid().to_string());
