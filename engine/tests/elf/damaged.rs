@@ -24,6 +24,33 @@ fn read(file: &[u8]) -> bool {
     }
 }
 
+/// Returns a file that is cut off, or words of which are overwritten, at places that are chosen for its length.
+pub(super) fn damage(
+    random: &mut Random,
+    whole: &[u8],
+    place: impl Fn(&mut Random, u64) -> u64,
+) -> Vec<u8> {
+    let mut file = whole.to_vec();
+    if random.below(4) == 0 {
+        file.truncate(random.below(whole.len() as u64) as usize);
+    }
+    for _ in 0..=random.below(6) {
+        let at = place(random, (file.len() as u64).max(1));
+        let word = match random.below(4) {
+            0 => random.next(),
+            1 => u64::MAX,
+            2 => random.below(0x1_0000),
+            _ => 0,
+        };
+        let bytes = 1 << random.below(4);
+        let places = file.iter_mut().skip(at as usize);
+        for (byte, new) in places.zip(&word.to_le_bytes()[..bytes]) {
+            *byte = *new;
+        }
+    }
+    file
+}
+
 /// `GILK_DAMAGED` files, 50 otherwise, by the seed `GILK_SEED`: cut off, or with words overwritten, most of
 /// them in headers and tables.
 #[test]
@@ -32,34 +59,13 @@ fn damaged_files_are_refused_or_read() {
     let mut random = Random(set("GILK_SEED", 1));
     let (mut read_all, mut refused) = (0, 0);
     for _ in 0..set("GILK_DAMAGED", 50) {
-        let mut file = whole.clone();
-        if random.below(4) == 0 {
-            file.truncate(random.below(whole.len() as u64) as usize);
-        }
-        for _ in 0..=random.below(6) {
-            let len = file.len() as u64;
-            let at = match random.below(4) {
-                0 => random.below(len.max(1)),
-                1 => random.below(1024.min(len.max(1))),
-                // Section headers are at the end.
-                2 => len.saturating_sub(1 + random.below(2048)),
-                _ => random.below(0x3000.min(len.max(1))),
-            };
-            let word = match random.below(4) {
-                0 => random.next(),
-                1 => u64::MAX,
-                2 => random.below(0x1_0000),
-                _ => 0,
-            };
-            let bytes = 1 << random.below(4);
-            for (byte, new) in file
-                .iter_mut()
-                .skip(at as usize)
-                .zip(&word.to_le_bytes()[..bytes])
-            {
-                *byte = *new;
-            }
-        }
+        let file = damage(&mut random, &whole, |random, len| match random.below(4) {
+            0 => random.below(len),
+            1 => random.below(1024.min(len)),
+            // Section headers are at the end.
+            2 => len.saturating_sub(1 + random.below(2048)),
+            _ => random.below(0x3000.min(len)),
+        });
         match read(&file) {
             true => read_all += 1,
             false => refused += 1,

@@ -8,6 +8,7 @@ use gilk_engine::cfg::Cfg;
 use gilk_engine::elf::{DebugSymbols, ElfParts};
 
 use super::compiled::{SWITCH, library};
+use super::damaged::damage;
 use crate::random::Random;
 use crate::{image, set};
 
@@ -135,28 +136,13 @@ fn damaged_debug_files_are_refused_by_name_or_read() {
     let mut random = Random(set("GILK_SEED", 1));
     let (mut read, mut refused) = (0, 0);
     for _ in 0..set("GILK_DAMAGED", 200) {
-        let mut file = split.debug.clone();
-        if random.below(4) == 0 {
-            file.truncate(random.below(file.len() as u64) as usize);
-        }
-        for _ in 0..=random.below(6) {
-            let len = file.len() as u64;
-            let at = match random.below(3) {
-                0 => random.below(len.max(1)),
+        let file = damage(&mut random, &split.debug, |random, len| {
+            match random.below(3) {
+                0 => random.below(len),
                 1 => random.below(64),
                 _ => len.saturating_sub(1 + random.below(4096)),
-            };
-            let word = match random.below(3) {
-                0 => random.next(),
-                1 => u64::MAX,
-                _ => random.below(0x1_0000),
-            };
-            let bytes = 1 << random.below(4);
-            let places = file.iter_mut().skip(at as usize);
-            for (byte, new) in places.zip(&word.to_le_bytes()[..bytes]) {
-                *byte = *new;
             }
-        }
+        });
         let image = split
             .symbols(&file)
             .and_then(|symbols| split.read(symbols.as_ref()));

@@ -10,10 +10,14 @@ use crate::isa::decode::branch_target;
 /// The blocks of a function with the ways that are known.
 #[derive(Default)]
 pub(super) struct Blocks {
+    /// The number of instructions of each: to the next leader, branch, or call that never returns.
+    lengths: BTreeMap<usize, usize>,
     after: BTreeMap<usize, BTreeSet<usize>>,
     before: BTreeMap<usize, BTreeSet<usize>>,
     /// The blocks that jump through tables, by their targets.
     listing: BTreeMap<usize, BTreeSet<usize>>,
+    /// Those that control is known to reach.
+    reached: BTreeSet<usize>,
 }
 
 impl Blocks {
@@ -21,7 +25,14 @@ impl Blocks {
     pub(super) fn of(flow: &Flow<'_>, code: &ObjectCode<'_>) -> Self {
         let mut blocks = Self::default();
         for &leader in &flow.leaders {
-            let block = flow.block(code, leader);
+            let next = flow.leaders.range(leader + 1..).next().copied();
+            let block = flow
+                .instructions
+                .get(leader..next.unwrap_or(flow.instructions.len()));
+            let block = block.unwrap_or_default();
+            let end = block.iter().position(|at| code.ends_block(at));
+            let block = end.and_then(|end| block.get(..=end)).unwrap_or(block);
+            blocks.lengths.insert(leader, block.len());
             let after = blocks.after.entry(leader).or_default();
             let last = block.last().filter(|last| code.ends_block(last));
             let is_branch = |last: &&Instruction| last.flow_control() != FlowControl::Call;
@@ -44,6 +55,14 @@ impl Blocks {
         blocks
     }
 
+    /// Returns the instructions of a block.
+    pub(super) fn instructions<'f>(&self, flow: &'f Flow<'_>, leader: usize) -> &'f [Instruction] {
+        let length = self.lengths.get(&leader).copied();
+        debug_assert!(length.is_some(), "no block begins at {leader}");
+        let end = leader + length.unwrap_or(0);
+        flow.instructions.get(leader..end).unwrap_or_default()
+    }
+
     /// Adds the ways of a jump through a table.
     pub(super) fn add_table(&mut self, from: usize, to: &BTreeSet<usize>) {
         self.after.entry(from).or_default().extend(to);
@@ -52,15 +71,19 @@ impl Blocks {
         }
     }
 
-    /// Returns the blocks that control reaches from others.
-    pub(super) fn reached_from(&self, entered: &BTreeSet<usize>) -> BTreeSet<usize> {
-        let mut reached = entered.clone();
+    /// Finds the blocks that control reaches by the ways that are known now.
+    pub(super) fn reach(&mut self, entered: &BTreeSet<usize>) {
+        self.reached.clone_from(entered);
         let mut worklist: Vec<usize> = entered.iter().copied().collect();
         while let Some(leader) = worklist.pop() {
             let after = self.after.get(&leader).into_iter().flatten();
-            worklist.extend(after.filter(|&&to| reached.insert(to)));
+            worklist.extend(after.filter(|&&to| self.reached.insert(to)));
         }
-        reached
+    }
+
+    /// Returns whether control is known to reach a block.
+    pub(super) fn is_reached(&self, leader: usize) -> bool {
+        self.reached.contains(&leader)
     }
 
     /// Returns the blocks from which control comes to a block without a jump through a table.

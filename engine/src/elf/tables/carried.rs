@@ -1,9 +1,7 @@
 //! Contents of registers that blocks leave to those after them: the address of a table that a compiler has moved out of a
 //! loop, or a pointer that was read before a call.
 
-use std::collections::BTreeSet;
-
-use iced_x86::{Code, FlowControl, InstructionInfoFactory};
+use iced_x86::{Code, FlowControl, Instruction, InstructionInfoFactory};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::blocks::Blocks;
@@ -55,14 +53,13 @@ impl Carried {
         flow: &mut Flow<'_>,
         code: &ObjectCode<'_>,
         blocks: &Blocks,
-        reached: &BTreeSet<usize>,
         (leader, registers): (usize, RegisterSet),
     ) -> MachineState {
         let at = flow.ip(leader);
         let mut state = MachineState::unknown(&mut flow.machine.all, at);
         for register in registers.iter() {
             let number = register.number();
-            match self.content(flow, code, blocks, reached, (leader, number)) {
+            match self.content(flow, code, blocks, (leader, number)) {
                 Content::Constant(value) => {
                     let value = flow.machine.all.constant(value);
                     state.set(number, value);
@@ -83,37 +80,28 @@ impl Carried {
         flow: &mut Flow<'_>,
         code: &ObjectCode<'_>,
         blocks: &Blocks,
-        reached: &BTreeSet<usize>,
         wanted: (usize, usize),
     ) -> Content {
         let mut visited = FxHashSet::from_iter([wanted]);
         let mut worklist = vec![wanted];
         let mut found = None;
+        let mut is_one = |content| *found.get_or_insert(content) == content;
         while let Some((leader, number)) = worklist.pop() {
-            let mut contents = Vec::new();
-            if flow.entered.contains(&leader) {
-                contents.push(Content::Whole);
+            if flow.entered.contains(&leader) && !is_one(Content::Whole) {
+                return Content::Unknown;
             }
-            for from in blocks.before(leader).chain(blocks.listing(leader)) {
-                if !reached.contains(&from) {
-                    continue;
-                }
-                match self.left(flow, code, from, number) {
-                    Left::New(content) => contents.push(content),
-                    Left::Same(number) if visited.insert((from, number)) => {
-                        worklist.push((from, number));
+            let before = blocks.before(leader).chain(blocks.listing(leader));
+            for from in before.filter(|&from| blocks.is_reached(from)) {
+                match self.left(flow, code, blocks, (from, number)) {
+                    Left::New(content) if content == Content::Unknown || !is_one(content) => {
+                        return Content::Unknown;
                     }
-                    Left::Same(_) => {}
-                }
-            }
-            for content in contents {
-                match found {
-                    None => found = Some(content),
-                    Some(found) if found == content => {}
-                    Some(_) => return Content::Unknown,
-                }
-                if content == Content::Unknown {
-                    return content;
+                    Left::New(_) => {}
+                    Left::Same(number) => {
+                        if visited.insert((from, number)) {
+                            worklist.push((from, number));
+                        }
+                    }
                 }
             }
         }
@@ -124,12 +112,13 @@ impl Carried {
         &mut self,
         flow: &mut Flow<'_>,
         code: &ObjectCode<'_>,
-        leader: usize,
-        number: usize,
+        blocks: &Blocks,
+        (leader, number): (usize, usize),
     ) -> Left {
         let factory = &mut self.factory;
         let written = self.written.entry(leader);
-        let written = written.or_insert_with(|| written_by(factory, flow, code, leader));
+        let written =
+            written.or_insert_with(|| written_by(factory, code, blocks.instructions(flow, leader)));
         let is_written = RegisterSet::numbered(number).is_none_or(|own| written.contains(own));
         if !is_written {
             return Left::Same(number);
@@ -145,12 +134,11 @@ impl Carried {
 /// Returns the general-purpose registers that a block may change.
 fn written_by(
     factory: &mut InstructionInfoFactory,
-    flow: &Flow<'_>,
     code: &ObjectCode<'_>,
-    leader: usize,
+    block: &[Instruction],
 ) -> RegisterSet {
     let mut written = RegisterSet::EMPTY;
-    for instruction in flow.block(code, leader) {
+    for instruction in block {
         match instruction.flow_control() {
             FlowControl::Next => {}
             FlowControl::Interrupt => return RegisterSet::ALL,

@@ -8,15 +8,14 @@
 //! followed. Where a jump is not explained, the whole function is followed.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::rc::Rc;
 
-use iced_x86::{FlowControl, Instruction, Mnemonic, Register};
+use iced_x86::{Instruction, Mnemonic, Register};
 
 use super::blocks::Blocks;
 use super::carried::Carried;
 use super::machine::AbstractMachine;
 use super::state::MachineState;
-use super::{Flow, Jump, JumpTargets, Leader, ObjectCode, Unbounded, arrive};
+use super::{Arrivals, Flow, Jump, JumpTargets, ObjectCode, Unbounded, sorted};
 use crate::Addr;
 use crate::isa::RegisterSet;
 
@@ -47,7 +46,6 @@ enum Outside {
 /// Knowledge of a function while its jumps are explained.
 struct FlowContext {
     blocks: Blocks,
-    reached: BTreeSet<usize>,
     carried: Carried,
 }
 
@@ -56,19 +54,13 @@ impl FlowContext {
     fn of(flow: &Flow<'_>, code: &ObjectCode<'_>) -> Self {
         Self {
             blocks: Blocks::of(flow, code),
-            reached: BTreeSet::new(),
             carried: Carried::new(),
         }
     }
 }
 
 impl Region {
-    fn new(
-        within: BTreeSet<usize>,
-        flow: &Flow<'_>,
-        code: &ObjectCode<'_>,
-        blocks: &Blocks,
-    ) -> Self {
+    fn new(within: BTreeSet<usize>, flow: &Flow<'_>, blocks: &Blocks) -> Self {
         let is_open = |leader: usize| {
             flow.entered.contains(&leader)
                 || blocks.listing(leader).next().is_some()
@@ -76,7 +68,10 @@ impl Region {
         };
         let open = within.iter().copied().filter(|&leader| is_open(leader));
         let mut named = RegisterSet::EMPTY;
-        for instruction in within.iter().flat_map(|&leader| flow.block(code, leader)) {
+        for instruction in within
+            .iter()
+            .flat_map(|&leader| blocks.instructions(flow, leader))
+        {
             let operands = (0..instruction.op_count()).map(|index| instruction.op_register(index));
             let memory = [instruction.memory_base(), instruction.memory_index()];
             for register in operands.chain(memory).filter(|register| register.is_gpr()) {
@@ -91,13 +86,13 @@ impl Region {
     }
 
     /// Returns the region with the blocks before it; `None` if that is too large, or the same.
-    fn grown(&self, flow: &Flow<'_>, code: &ObjectCode<'_>, blocks: &Blocks) -> Option<Self> {
+    fn grown(&self, flow: &Flow<'_>, blocks: &Blocks) -> Option<Self> {
         let mut within = self.blocks.clone();
         for &leader in &self.open {
             within.extend(blocks.before(leader));
         }
         let has_grown = within.len() > self.blocks.len() && within.len() <= BLOCKS;
-        has_grown.then(|| Self::new(within, flow, code, blocks))
+        has_grown.then(|| Self::new(within, flow, blocks))
     }
 }
 
@@ -118,23 +113,19 @@ impl<'c> Flow<'c> {
     }
 
     fn explained_in_rounds(&mut self, code: &ObjectCode<'_>) -> Option<JumpTargets> {
-        let through_registers = (0..).zip(&self.instructions).filter(|(_, instruction)| {
-            instruction.flow_control() == FlowControl::IndirectBranch
-                && instruction.op0_register() != Register::None
-        });
-        let indices: Vec<usize> = through_registers.map(|(index, _)| index).collect();
+        let indices = self.through_registers();
         let mut assumed: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
         let mut context = FlowContext::of(self, code);
         for _ in 0..ROUNDS {
             for (jump, targets) in &assumed {
                 context.blocks.add_table(self.leader_of(*jump)?, targets);
             }
-            context.reached = context.blocks.reached_from(&self.entered);
+            context.blocks.reach(&self.entered);
             let mut jumps = JumpTargets::new();
             let mut reaches_all = true;
             let mut has_more = false;
             for &index in &indices {
-                if !context.reached.contains(&self.leader_of(index)?) {
+                if !context.blocks.is_reached(self.leader_of(index)?) {
                     reaches_all = false;
                     continue;
                 }
@@ -146,8 +137,7 @@ impl<'c> Flow<'c> {
                 for to in inside {
                     has_more |= known.insert(to);
                 }
-                let targets: BTreeSet<Addr> = targets.into_iter().collect();
-                jumps.insert(Addr(self.ip(index)), targets.into_iter().collect());
+                jumps.insert(Addr(self.ip(index)), sorted(&targets));
             }
             if !has_more {
                 return reaches_all.then_some(jumps);
@@ -189,7 +179,7 @@ impl<'c> Flow<'c> {
         outside: Outside,
     ) -> Option<Jump> {
         let leader = self.leader_of(index)?;
-        let mut region = Region::new(BTreeSet::from([leader]), self, code, &context.blocks);
+        let mut region = Region::new(BTreeSet::from([leader]), self, &context.blocks);
         let mut known = None;
         loop {
             let jump = self.in_region(code, index, &region, context, outside)?;
@@ -199,7 +189,7 @@ impl<'c> Flow<'c> {
                 }
                 known = Some(jump);
             }
-            match region.grown(self, code, &context.blocks) {
+            match region.grown(self, &context.blocks) {
                 Some(larger) => region = larger,
                 None => return known,
             }
@@ -215,46 +205,34 @@ impl<'c> Flow<'c> {
         context: &mut FlowContext,
         outside: Outside,
     ) -> Option<Jump> {
-        let mut leaders: BTreeMap<usize, Leader> = BTreeMap::new();
-        let mut worklist: BTreeSet<usize> = BTreeSet::new();
+        let mut arrivals = Arrivals::default();
         for &index in &region.open {
-            let FlowContext {
-                blocks,
-                reached,
-                carried,
-            } = context;
+            let FlowContext { blocks, carried } = context;
             let state = match outside {
                 Outside::Unknown => {
                     let at = self.ip(index);
                     MachineState::unknown(&mut self.machine.all, at)
                 }
-                Outside::Followed => {
-                    carried.state(self, code, blocks, reached, (index, region.named))
-                }
+                Outside::Followed => carried.state(self, code, blocks, (index, region.named)),
             };
-            let leader = leaders.entry(index).or_default();
-            leader.arrive(None, Rc::new(state));
-            worklist.insert(index);
+            arrivals.enter(index, state);
         }
         let mut known = Some(Jump::Unknown);
         for _ in 0..LONGEST {
-            let Some(index) = worklist.pop_first() else {
+            let Some(&index) = arrivals.worklist.first() else {
                 return known;
             };
-            let at = self.ip(index);
-            let leader = leaders.entry(index).or_default();
-            let Some(state) = leader.join(&mut self.machine.all, at) else {
+            let Some((mut ways, executed, jumping)) = self.follow(code, &mut arrivals, index)
+            else {
                 continue;
             };
-            let mut ways = Vec::new();
-            let (executed, jumping) = self.run(code, index, (*state).clone(), &mut ways);
             if let Some(state) = jumping
                 && index + executed - 1 == jump
             {
                 known = self.destination(code, jump, &state, Unbounded::Unknown);
             }
             ways.retain(|(to, _)| region.blocks.contains(to));
-            arrive(&mut leaders, &mut worklist, index, ways);
+            arrivals.arrive(index, ways);
         }
         None
     }

@@ -168,20 +168,41 @@ impl Leader {
     }
 }
 
-/// Notes the states of the ways from a leader; those that they change are interpreted again.
-fn arrive(
-    leaders: &mut BTreeMap<usize, Leader>,
-    worklist: &mut BTreeSet<usize>,
-    from: usize,
-    ways: Vec<(usize, Rc<MachineState>)>,
-) {
-    for (number, (to, state)) in ways.into_iter().enumerate() {
-        let leader = leaders.entry(to).or_default();
-        if leader.arrive(Some((from, number)), state) {
-            worklist.insert(to);
+/// Returns targets by address, each once.
+fn sorted(targets: &[Addr]) -> Box<[Addr]> {
+    let targets: BTreeSet<Addr> = targets.iter().copied().collect();
+    targets.into_iter().collect()
+}
+
+/// The states that have arrived at leaders, and the leaders that are to be interpreted.
+#[derive(Default)]
+struct Arrivals {
+    leaders: BTreeMap<usize, Leader>,
+    worklist: BTreeSet<usize>,
+}
+
+impl Arrivals {
+    /// Begins at a leader, from code that is not interpreted.
+    fn enter(&mut self, leader: usize, state: MachineState) {
+        let at = self.leaders.entry(leader).or_default();
+        at.arrive(None, Rc::new(state));
+        self.worklist.insert(leader);
+    }
+
+    /// Notes the states of the ways from a leader; those that they change are interpreted again.
+    fn arrive(&mut self, from: usize, ways: Vec<(usize, Rc<MachineState>)>) {
+        for (number, (to, state)) in ways.into_iter().enumerate() {
+            let leader = self.leaders.entry(to).or_default();
+            if leader.arrive(Some((from, number)), state) {
+                self.worklist.insert(to);
+            }
         }
     }
 }
+
+/// The ways from a leader, the number of instructions to its last, and the state before that if it is a jump to a
+/// computed address.
+type Followed = (Vec<(usize, Rc<MachineState>)>, usize, Option<MachineState>);
 
 /// Returns the instructions of a function; `None` if some of its bytes are none.
 fn decoded(memory: &Memory, span: Span) -> Option<Vec<Instruction>> {
@@ -279,34 +300,28 @@ impl<'c> Flow<'c> {
         };
         self.machine.begin();
         self.jumps.clear();
-        let mut leaders: BTreeMap<usize, Leader> = BTreeMap::new();
-        let mut worklist: BTreeSet<usize> = BTreeSet::new();
-        for &index in &self.entered {
+        let mut arrivals = Arrivals::default();
+        for &index in &entered {
             let at = self.ip(index);
             let state = MachineState::entered(&mut self.machine.all, at);
-            let leader = leaders.entry(index).or_default();
-            leader.arrive(None, Rc::new(state));
-            worklist.insert(index);
+            arrivals.enter(index, state);
         }
         let mut steps = 0_usize;
         let mut last = 0;
         // Sweeps in order of address, so that most ways have arrived at an instruction when their states are joined: at
         // each instruction of an interpreter arrive as many as it has.
-        while let Some(&first) = worklist.first() {
-            let index = worklist.range(last..).next().copied().unwrap_or(first);
+        while let Some(&first) = arrivals.worklist.first() {
+            let next = arrivals.worklist.range(last..).next().copied();
+            let index = next.unwrap_or(first);
             // After a sweep most is found that this result would not know of.
             if index < last && !holds(self) {
                 return Ok(RoundOutcome::More);
             }
-            worklist.remove(&index);
             last = index;
-            let at = self.ip(index);
-            let leader = leaders.entry(index).or_default();
-            let Some(state) = leader.join(&mut self.machine.all, at) else {
+            let Some((mut ways, executed, jumping)) = self.follow(code, &mut arrivals, index)
+            else {
                 continue;
             };
-            let mut ways = Vec::new();
-            let (executed, jumping) = self.run(code, index, (*state).clone(), &mut ways);
             steps += executed;
             if let Some(state) = jumping {
                 self.jump(code, index + executed - 1, state, &mut ways);
@@ -315,7 +330,7 @@ impl<'c> Flow<'c> {
                 let why = "the flow of data to its jump tables takes too long to follow";
                 return Err(Refusal::new(Rule::JumpUnknown, self.span.start, why));
             }
-            arrive(&mut leaders, &mut worklist, index, ways);
+            arrivals.arrive(index, ways);
         }
         if holds(self) {
             self.enter_unreached();
@@ -326,15 +341,29 @@ impl<'c> Flow<'c> {
         })
     }
 
-    /// Returns the instructions from a leader to the next branch, leader, or call that never returns.
-    fn block(&self, code: &ObjectCode<'_>, leader: usize) -> &[Instruction] {
-        let next = self.leaders.range(leader + 1..).next().copied();
-        let next = next.unwrap_or(self.instructions.len());
-        let block = self.instructions.get(leader..next).unwrap_or_default();
-        let last = block
-            .iter()
-            .position(|instruction| code.ends_block(instruction));
-        last.map_or(block, |last| block.get(..=last).unwrap_or_default())
+    /// Interprets from a leader of the worklist; `None` if nothing has arrived there that was not known.
+    fn follow(
+        &mut self,
+        code: &ObjectCode<'_>,
+        arrivals: &mut Arrivals,
+        index: usize,
+    ) -> Option<Followed> {
+        arrivals.worklist.remove(&index);
+        let at = self.ip(index);
+        let leader = arrivals.leaders.entry(index).or_default();
+        let state = leader.join(&mut self.machine.all, at)?;
+        let mut ways = Vec::new();
+        let (executed, jumping) = self.run(code, index, (*state).clone(), &mut ways);
+        Some((ways, executed, jumping))
+    }
+
+    /// Returns the jumps through registers.
+    fn through_registers(&self) -> Vec<usize> {
+        let all = (0..).zip(&self.instructions).filter(|(_, instruction)| {
+            instruction.flow_control() == FlowControl::IndirectBranch
+                && instruction.op0_register() != iced_x86::Register::None
+        });
+        all.map(|(index, _)| index).collect()
     }
 
     fn ip(&self, index: usize) -> u64 {
@@ -345,14 +374,8 @@ impl<'c> Flow<'c> {
 
     /// Jumps that nothing is known to reach are interpreted from unknown states.
     fn enter_unreached(&mut self) {
-        let registers = (0..).zip(&self.instructions).filter(|(_, instruction)| {
-            instruction.flow_control() == FlowControl::IndirectBranch
-                && instruction.op0_register() != iced_x86::Register::None
-        });
-        let unreached: Vec<usize> = registers
-            .map(|(index, _)| index)
-            .filter(|index| !self.jumps.contains_key(index))
-            .collect();
+        let mut unreached = self.through_registers();
+        unreached.retain(|index| !self.jumps.contains_key(index));
         for index in unreached {
             let leader = self.leaders.range(..=index).next_back().copied();
             let leader = leader.filter(|leader| !self.entered.contains(leader));
@@ -495,8 +518,7 @@ impl<'c> Flow<'c> {
             match jump {
                 Jump::Pointer => {}
                 Jump::Table(all) => {
-                    let targets: BTreeSet<Addr> = all.iter().copied().collect();
-                    jumps.insert(Addr(self.ip(index)), targets.into_iter().collect());
+                    jumps.insert(Addr(self.ip(index)), sorted(all));
                 }
                 Jump::Unknown => {
                     let why = "it jumps to a computed address, and the table of its targets, if \
