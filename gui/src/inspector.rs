@@ -43,8 +43,7 @@ pub(crate) fn show(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) 
                     ui.add_space(space::SMALL);
                     for hook in scene.hooks(block) {
                         // The ways of a branch are chosen next to it and have a card then.
-                        let way = matches!(hook, HookType::Taken | HookType::Untaken);
-                        if way && state.draft.hook != hook {
+                        if hook.is_way() && state.draft.hook != hook {
                             continue;
                         }
                         hook_card(ui, state, &scene, block, hook);

@@ -80,12 +80,9 @@ pub(crate) fn fitting<'n>(
     // The letters of some fonts differ in width.
     let mut most = (room / all * letters as f32) as usize;
     loop {
-        let shown = Cut::of(name, most).applied(name);
-        if most == 0 || width(&shown) <= room {
-            return shown;
-        }
         let cut = Cut::of(name, most);
-        if cut.from == 0 {
+        let shown = cut.applied(name);
+        if most == 0 || cut.from == 0 || width(&shown) <= room {
             return shown;
         }
         most -= 1;

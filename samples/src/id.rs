@@ -20,6 +20,14 @@ pub enum HookType {
     Untaken,
 }
 
+impl HookType {
+    /// Returns whether it is a way of the branch that ends the block.
+    #[must_use]
+    pub const fn is_way(self) -> bool {
+        matches!(self, Self::Taken | Self::Untaken)
+    }
+}
+
 impl fmt::Display for HookType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

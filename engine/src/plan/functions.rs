@@ -149,7 +149,7 @@ impl<'a> Functions<'a> {
         let index = BlockIndex(id.block);
         let block = self.functions[major].planned.outline[index];
         let entered = site.splice.entered(site.displaced);
-        if matches!(id.hook, HookType::Taken | HookType::Untaken) {
+        if id.hook.is_way() {
             return 2;
         }
         if id.hook == HookType::Pre {

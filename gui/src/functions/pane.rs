@@ -215,6 +215,10 @@ fn rows(
             area = area.vertical_scroll_offset((row - above).max(0.0));
         }
     }
+    let letter = ui
+        .painter()
+        .layout_no_wrap("0".into(), code(text::CODE), tokens.text);
+    let letter = letter.size().x;
     let mut chosen = None;
     area.show_rows(ui, space::ROW, functions.found.len(), |ui, range| {
         for index in range {
@@ -263,10 +267,7 @@ fn rows(
                 .map(|finder| finder.places(name))
                 .unwrap_or_default();
             let left = rect.left() + space::PANEL;
-            let letter = ui
-                .painter()
-                .layout_no_wrap("0".into(), code(text::CODE), tokens.text);
-            let letters = ((room - left) / letter.size().x).max(0.0) as usize;
+            let letters = ((room - left) / letter).max(0.0) as usize;
             let mut job = label(
                 name,
                 Cut::of(name, letters),

@@ -74,7 +74,7 @@ fn counting<'a>(record: &'a Record, name: &str) -> Option<Counting<'a>> {
             continue;
         }
         let block = BlockIndex(id.block);
-        if is_way(id.hook) {
+        if id.hook.is_way() {
             let most = ways.entry((block, id.hook)).or_default();
             *most = record.hits(info).max(*most);
             continue;
@@ -90,11 +90,6 @@ fn counting<'a>(record: &'a Record, name: &str) -> Option<Counting<'a>> {
         blocks: best.map(|(block, (_, info))| (block, info)).collect(),
         ways,
     })
-}
-
-/// Returns whether a hook is a way of a branch.
-pub(crate) const fn is_way(hook: HookType) -> bool {
-    matches!(hook, HookType::Taken | HookType::Untaken)
 }
 
 /// Returns the way of a branch that an edge is.

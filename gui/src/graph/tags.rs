@@ -4,7 +4,7 @@ use egui::{Align2, Color32, CornerRadius, Rect, Stroke, StrokeKind, Vec2, pos2, 
 use gilk_engine::HookType;
 use gilk_engine::cfg::BlockIndex;
 
-use super::heat::{BlockChange, is_way};
+use super::heat::BlockChange;
 use super::marks::Mark;
 use super::paint::{Canvas, Emphasis};
 use super::scene::{Scene, inside};
@@ -75,7 +75,7 @@ impl Canvas<'_> {
         let right = rect.right() - inside::PADDING * zoom;
         let post = Rect::from_min_size(pos2(right - size.x, top), size);
         let pre = post.translate(Vec2::new(-(size.x + 5.0 * zoom), 0.0));
-        if !is_way(hook) {
+        if !hook.is_way() {
             return if hook == HookType::Pre { pre } else { post };
         }
         let mut size = vec2(52.0, 14.0) * zoom;
@@ -118,7 +118,7 @@ impl Canvas<'_> {
             Mark::Hooked(_) => (color, self.tokens.canvas),
             _ if emphasis.hovered || emphasis.selected => (self.tokens.hover, color),
             // Below the block, edges are drawn there.
-            _ if is_way(hook) => (self.tokens.canvas, color),
+            _ if hook.is_way() => (self.tokens.canvas, color),
             _ => (Color32::TRANSPARENT, color),
         };
         self.painter.rect_filled(rect, corner, fill);

@@ -13,7 +13,7 @@ use gilk_engine::paths::Path;
 
 use super::camera::{Camera, Side};
 use super::find::{self, Find};
-use super::heat::{BlockChange, Heat, is_way};
+use super::heat::{BlockChange, Heat};
 use super::marks::{Hooked, Mark, cost_steps, sentence};
 use super::paint::{Canvas, Emphasis, Galleys};
 use super::scene::{Metrics, Scene, inside};
@@ -389,7 +389,7 @@ fn pills(
     let active = dragged || graph.selected == Some(index);
     for hook in scene.hooks(index) {
         let pill = canvas.pill_of(scene, block, hook);
-        let way = is_way(hook);
+        let way = hook.is_way();
         let is_measured = canvas
             .heat
             .is_some_and(|heat| heat.way(index, hook).is_some());

@@ -282,15 +282,20 @@ fn objects_that_define(pid: u32, function: &str) -> BTreeSet<String> {
 /// Returns a sentence about the libraries of a process that have a function which its program has not; empty if none has it.
 #[must_use]
 pub fn hint_of_libraries(pid: u32, function: &str) -> String {
+    let written = in_libraries(pid, function);
+    written.map_or_else(String::new, |written| {
+        format!("A library has it: write {written}.")
+    })
+}
+
+/// Returns a function as scripts have it of the libraries of a process that define it.
+pub(super) fn in_libraries(pid: u32, function: &str) -> Option<String> {
     let objects = objects_that_define(pid, function);
     let written: Vec<String> = objects
         .iter()
         .map(|object| format!("{object}:{function}"))
         .collect();
-    match written.is_empty() {
-        true => String::new(),
-        false => format!("A library has it: write {}.", written.join(" or ")),
-    }
+    (!written.is_empty()).then(|| written.join(" or "))
 }
 
 /// Returns a name without what would end it in lists and files, and of limited length.

@@ -32,6 +32,8 @@ struct WrittenAccesses {
     file: ChunkFile,
     /// Chunks that are written before the next groups.
     pending: Vec<u8>,
+    /// The last groups, in memory that is used again: areas are of some MiB.
+    chunk: Vec<u8>,
     /// Executions that have begun.
     executions: u32,
     /// The execution that the last chunk is of.
@@ -55,6 +57,7 @@ impl WrittenAccesses {
         Ok(Self {
             file: ChunkFile::new(file)?,
             pending,
+            chunk: Vec::new(),
             executions: 0,
             last: 0,
             bytes: 0,
@@ -69,17 +72,23 @@ impl WrittenAccesses {
 
     /// Writes the chunks that are kept; where the file is full, in the place of groups.
     fn write_pending(&mut self) -> io::Result<()> {
-        loop {
-            match self.file.append(&self.pending) {
-                Ok(()) => break,
-                Err(error) if is_full(&error) && self.remove_groups()? => {
-                    self.full = self.full.or(error.raw_os_error());
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        self.pending.clear();
+        while !self.append_pending()? {}
         Ok(())
+    }
+
+    /// Appends the chunks that are kept; returns false if groups had to give way, so that there may be room now.
+    fn append_pending(&mut self) -> io::Result<bool> {
+        match self.file.append(&self.pending) {
+            Ok(()) => {
+                self.pending.clear();
+                Ok(true)
+            }
+            Err(error) if is_full(&error) && self.remove_groups()? => {
+                self.full = self.full.or(error.raw_os_error());
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Removes the last groups of executions that have no end yet; returns whether there were any.
@@ -106,10 +115,10 @@ impl WrittenAccesses {
             return Ok(false);
         }
         self.write_pending()?;
-        let mut chunk = Vec::with_capacity(words.len() + 64);
-        AccessWriter::after(&mut chunk).groups(thread, fs, words)?;
+        self.chunk.clear();
+        AccessWriter::after(&mut self.chunk).groups(thread, fs, words)?;
         let owner = (self.last, words.len() as u64);
-        match self.file.append_removable(&chunk, owner) {
+        match self.file.append_removable(&self.chunk, owner) {
             Ok(()) => Ok(true),
             Err(error) if is_full(&error) => {
                 self.full = error.raw_os_error();
@@ -137,15 +146,10 @@ impl WrittenAccesses {
             totals.unwritten = self.full;
             self.pending.truncate(kept);
             self.writer().end(totals)?;
-            match self.file.append(&self.pending) {
-                Ok(()) => break,
-                Err(error) if is_full(&error) && self.remove_groups()? => {
-                    self.full = self.full.or(error.raw_os_error());
-                }
-                Err(error) => return Err(error),
+            if self.append_pending()? {
+                break;
             }
         }
-        self.pending.clear();
         self.file.keep(execution);
         Ok(())
     }

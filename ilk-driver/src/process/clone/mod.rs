@@ -305,16 +305,13 @@ fn trigger(pid: u32, threads: &CloneThreads) -> Result<Trigger> {
     let of = object.unwrap_or("its program");
     match entries.len() {
         0 => {
-            let hint = match object {
-                None => names::hint_of_libraries(pid, name),
-                Some(_) => String::new(),
+            let written = match object {
+                None => names::in_libraries(pid, name),
+                Some(_) => None,
             };
-            let hint = match hint.trim_end_matches('.') {
-                "" => {
-                    "write those of libraries as libc.so.6:malloc, and attach with -p once a library is loaded"
-                        .to_owned()
-                }
-                hint => hint.replacen('A', "a", 1),
+            let hint = match written {
+                None => "write those of libraries as libc.so.6:malloc, and attach with -p once a library is loaded".to_owned(),
+                Some(written) => format!("a library has it: write {written}"),
             };
             Err(refused(
                 pid,
